@@ -1,0 +1,32 @@
+"""Elementwise functions whose value does not depend on an element's place in the tensor.
+
+On a CPU, torch evaluates ``sigmoid``, ``silu`` and ``softplus`` with vector instructions for most
+elements and with scalar ones for the last few of each block; the two can differ in the last bit.
+``exp``, ``log`` and division do not have that difference, so the functions here use only them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+L2_NORM_EPSILON = 1e-6
+
+
+def compute_dtype(*tensors: torch.Tensor) -> torch.dtype:
+    """Return float64 if any tensor has it, else float32."""
+    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+
+
+def sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """Return ``1 / (1 + exp(-x))``."""
+    return torch.reciprocal(torch.exp(-x) + 1)
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    """Return ``x * sigmoid(x)``."""
+    return x / (torch.exp(-x) + 1)
+
+
+def l2_normalize(x: torch.Tensor) -> torch.Tensor:
+    """Return ``x / sqrt(sum(x^2) + 1e-6)`` along the last axis."""
+    return x / torch.sqrt(x.square().sum(dim=-1, keepdim=True) + L2_NORM_EPSILON)

@@ -1,0 +1,308 @@
+"""SGLang's radix cache, extended: it plans, captures and publishes states along each prompt.
+
+Data goes one way. A match is remembered (`match_prefix`); when its prefill is prepared it is
+observed and planned, and slots are taken (`plan_captures`); the forward pass writes them; when
+SGLang publishes the prompt, nodes are split and the states attached (`checkpoint_into_tree`).
+
+A slot is owned by exactly one of: the tree, a running request, a pending capture, the free list.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams, MatchResult
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from tree_placement.policy import PlannedState
+
+from sglang_sparse.counters import Counters
+from sglang_sparse.integrity import IntegrityReport, check_integrity
+from sglang_sparse.planner import MatchedPath, Planner, path_to_root
+
+logger = logging.getLogger(__name__)
+
+
+class PendingCapture(NamedTuple):
+    """A state that a forward pass writes, not yet in the tree.
+
+    `depth` counts from the root, the pass computes from depth `start`; `slot` is a tensor of one
+    element.
+    """
+
+    start: int
+    depth: int
+    share: float
+    slot: torch.Tensor
+
+
+@dataclass
+class RequestPlan:
+    """What the cache knows of one request between its match and its release."""
+
+    path: MatchedPath
+    observed: bool = False
+    states: tuple[PlannedState, ...] | None = None
+    pending: list[PendingCapture] = field(default_factory=list)
+
+
+class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
+    """A radix cache that keeps few exact states along each path.
+
+    Parameters
+    ----------
+    params
+        SGLang's, with the states' component overridden by `SparseStateComponent`.
+
+    `planner` and `grid` are set by `configure`, right after construction.
+    """
+
+    planner: Planner
+    grid: int
+
+    def __init__(self, params: CacheInitParams) -> None:
+        self.counters = Counters()
+        self._plans: WeakKeyDictionary[Any, RequestPlan] = WeakKeyDictionary()
+        self._pending_count = 0
+        self._publishing: Any | None = None
+        self._integrity: IntegrityReport | None = None
+        super().__init__(params)
+
+    def configure(self, planner: Planner, grid: int) -> None:
+        """Set what decides, and the distance between depths where a state can exist."""
+        self.planner = planner
+        self.grid = grid
+
+    # Observe
+
+    def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
+        """Match as SGLang does, and remember how far the tree holds the request's tokens.
+
+        The walk over the path is of plain numbers, since eviction may take nodes of it before the
+        request is planned.
+        """
+        result = super().match_prefix(params)
+        if params.req is not None:
+            self._remember(params.req, result)
+        return result
+
+    def _remember(self, req: Any, result: MatchResult) -> None:
+        plan = self._plans.get(req)
+        if plan is not None and plan.pending:
+            return
+        node_id = result.last_visited_node_id
+        path = self.planner.matched_path(
+            self.tree_core.node_by_id(node_id) if node_id is not None else None,
+            f"{req.extra_key!r} {req.cache_salt!r}",
+            result.full_kv_hit_length,
+            result.device_prefix_len,
+        )
+        self._plans[req] = RequestPlan(path, observed=plan is not None and plan.observed)
+
+    # Place and capture
+
+    def plan_captures(self, req: Any) -> Sequence[PendingCapture]:
+        """Take slots for the states of the request's next forward pass, and return them.
+
+        Called when the pass is prepared: `req.prefix_len` is where it starts, `req.extend_end`
+        where it ends. The first pass of a prompt is where it is observed and planned. Never
+        fails: a state that finds no slot is skipped and counted.
+        """
+        plan = self._plans.get(req)
+        if plan is None or req.skip_radix_cache_insert:
+            return ()
+        length = len(req.full_untruncated_fill_ids)
+        if not plan.observed:
+            plan.observed = True
+            self._count(req, plan, length)
+            self.planner.observe(plan.path)
+        if plan.states is None:
+            plan.states = self.planner.plan(plan.path, req.prefix_len, length)
+        captures = [
+            PendingCapture(req.prefix_len, depth, state.share, slot)
+            for state, depth in self._states_of_pass(plan, req.prefix_len, req.extend_end)
+            if (slot := self._take_slot(plan, state)) is not None
+        ]
+        plan.pending.extend(captures)
+        self._pending_count += len(captures)
+        return captures
+
+    def _count(self, req: Any, plan: RequestPlan, length: int) -> None:
+        self.counters.prompts += 1
+        self.counters.prompt_tokens += length
+        self.counters.overlap_tokens += plan.path.visit.overlap
+        self.counters.resumed_tokens += req.prefix_len
+
+    def _states_of_pass(
+        self, plan: RequestPlan, start: int, end: int
+    ) -> list[tuple[PlannedState, int]]:
+        """Return the planned states of a pass with their depths on its own grid.
+
+        SGLang keeps the state at the last grid depth of each pass by itself.
+        """
+        last = start + (end - start) // self.grid * self.grid
+        of_pass = []
+        for state in plan.states or ():
+            depth = start + (state.depth - start) // self.grid * self.grid
+            if start < depth < last:
+                of_pass.append((state, depth))
+        self.counters.planned += len(of_pass)
+        return of_pass
+
+    def _take_slot(self, plan: RequestPlan, state: PlannedState) -> torch.Tensor | None:
+        """Return a slot for an optional state, or None.
+
+        Running requests go first: what they may still ask for is left to them, free or evictable.
+        """
+        allocator = self.req_to_token_pool.mamba_allocator
+        free = allocator.available_size()
+        if free + self.mamba_evictable_size() <= self._reserved():
+            self.counters.skipped_no_slot += 1
+            return None
+        if free == 0:
+            if not self.planner.is_worth_a_slot(plan.path, state):
+                self.counters.skipped_not_worth += 1
+                return None
+            self.evict(EvictParams(num_tokens=0, mamba_num=1))
+        slot: torch.Tensor | None = allocator.alloc(1)
+        if slot is None:
+            self.counters.skipped_no_slot += 1
+        else:
+            self.counters.captured += 1
+        return slot
+
+    def _reserved(self) -> int:
+        """Return how many slots the running requests may still ask for, all rows in use.
+
+        A row holds its state and its tracking slots, and takes one more when it publishes.
+        """
+        pool = self.req_to_token_pool
+        per_row = 2 + pool.mamba_ping_pong_track_buffer_size
+        in_tree = self.mamba_evictable_size() + self.mamba_protected_size()
+        allocator = pool.mamba_allocator
+        held = allocator.size - allocator.available_size() - in_tree - self._pending_count
+        return max(int(pool.size * per_row - held), 0)
+
+    # Publish
+
+    def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
+        """Publish the request as SGLang does, then attach the states of what was published."""
+        self._publishing = req
+        try:
+            super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
+        finally:
+            self._publishing = None
+        plan = self._plans.get(req)
+        if plan is not None and plan.pending:
+            self._attach(req, plan)
+
+    def _attach(self, req: Any, plan: RequestPlan) -> None:
+        """Split the request's published path at the captured depths and hand over their slots.
+
+        What lies deeper than the request's published KV waits for the next checkpoint.
+        """
+        published = req.kv.cache_protected_len
+        ready = [capture for capture in plan.pending if capture.depth <= published]
+        plan.pending = [capture for capture in plan.pending if capture.depth > published]
+        self._pending_count -= len(ready)
+        spans = _spans(path_to_root(self.tree_core.node_by_id(req.last_node)))
+        for capture in sorted(ready, reverse=True):
+            while spans[0][1] >= capture.depth:
+                spans.pop(0)
+            node, begin = spans[0]
+            spans[0] = (self._attach_at(node, capture, capture.depth - begin), begin)
+
+    def _attach_at(self, node: Any, capture: PendingCapture, offset: int) -> Any:
+        """Give a capture's slot to the tree, `offset` tokens into `node`; return the node there."""
+        core = self.tree_core
+        if offset < len(node.key):
+            node, _ = core._split_node(node.key, node, offset)
+        if core.get_component_device_value(node.id, ComponentType.MAMBA) is not None:
+            self.counters.superseded += 1
+            self.req_to_token_pool.mamba_allocator.free(capture.slot)
+            return node
+        core.set_component_device_value(node.id, ComponentType.MAMBA, capture.slot)
+        self.planner.state_added(node, capture.share)
+        self.counters.published += 1
+        return node
+
+    def planned_share(self, node: Any) -> float:
+        """Return the share of prompts that the state SGLang publishes at `node` should serve."""
+        plan = self._plans.get(self._publishing) if self._publishing is not None else None
+        if plan is None or not plan.states:
+            return 0.0
+        depth = sum(len(above.key) for above in path_to_root(node))
+        return sum(state.share for state in plan.states if state.depth <= depth < state.depth + self.grid) or (
+            plan.states[-1].share if depth > plan.states[-1].depth else 0.0
+        )
+
+    def publishing_length(self) -> int:
+        """Return the length in tokens of the prompt that is being published."""
+        return len(self._publishing.full_untruncated_fill_ids) if self._publishing else 0
+
+    # Release
+
+    def on_release(self, req: Any, *, checkpointed: bool) -> None:
+        """Give back what the request still held, its pending captures included."""
+        super().on_release(req, checkpointed=checkpointed)
+        plan = self._plans.get(req)
+        if plan is not None:
+            self._discard(plan.pending)
+            plan.pending = []
+            plan.states = None
+
+    def reset(self) -> None:
+        """Empty the tree; SGLang empties the pools itself."""
+        super().reset()
+        for plan in self._plans.values():
+            plan.pending = []
+        self._pending_count = 0
+        if hasattr(self, "planner"):
+            self.planner.forget_states()
+
+    # Tell
+
+    def pending_slot_ids(self) -> list[int]:
+        """Return the slots that pending captures own."""
+        return [int(capture.slot) for plan in self._plans.values() for capture in plan.pending]
+
+    def check_integrity(self, requests: Iterable[Any]) -> IntegrityReport:
+        """Account for every slot, log the terms, and keep the report for `report`."""
+        self._integrity = check_integrity(self, requests)
+        logger.log(
+            logging.INFO if self._integrity.holds else logging.ERROR, "%s", self._integrity
+        )
+        return self._integrity
+
+    def report(self) -> dict[str, Any]:
+        """Return the counters, the live states and the last integrity report, as plain data."""
+        return {
+            "grid": self.grid,
+            "states": self.mamba_evictable_size() + self.mamba_protected_size(),
+            "counters": asdict(self.counters),
+            "integrity": {**asdict(self._integrity), "holds": self._integrity.holds}
+            if self._integrity is not None
+            else None,
+        }
+
+    def _discard(self, captures: Sequence[PendingCapture]) -> None:
+        for capture in captures:
+            self.req_to_token_pool.mamba_allocator.free(capture.slot)
+        self._pending_count -= len(captures)
+        self.counters.discarded += len(captures)
+
+
+def _spans(nodes: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Return each node of a path, the deepest first, with the depth where it begins."""
+    end = sum(len(node.key) for node in nodes)
+    spans = []
+    for node in nodes:
+        end -= len(node.key)
+        spans.append((node, end))
+    return spans

@@ -1,0 +1,129 @@
+"""SGLang's tree component for recurrent states, with our eviction order and the branches' ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sglang.srt.mem_cache.unified_cache.components.base import ComponentType, EvictLayer
+from sglang.srt.mem_cache.unified_cache.components.mamba import MambaComponent
+
+if TYPE_CHECKING:
+    from sglang_sparse.cache import SparseRadixCache
+
+_RECORD = "sparse_branch"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What one prompt added to the tree, however often it is split later.
+
+    A prompt that goes on from a leaf continues the leaf's branch. `length` is the number of tokens
+    of the last prompt that added to this node.
+    """
+
+    id: int
+    length: int
+
+
+def branch_of(node: Any) -> Branch | None:
+    """Return the branch that a tree node belongs to; None for the root."""
+    record = node.component_data[ComponentType.MAMBA].metadata.get(_RECORD)
+    return record if isinstance(record, Branch) else None
+
+
+class SparseStateComponent(MambaComponent):  # type: ignore[misc]
+    """States that leave in the planner's order, and leave their KV where it is."""
+
+    cache: SparseRadixCache
+
+    def __init__(self, cache: SparseRadixCache, params: Any) -> None:
+        super().__init__(cache, params)
+        self._next_branch = 1
+        self._evict_order: Iterator[int] | None = None
+        self._evict_request_count = 0
+
+    def commit_insert_component_data(
+        self, node: Any, is_new_leaf: bool, params: Any, result: Any, cache_actions: list[Any]
+    ) -> None:
+        """Attach the state SGLang tracked; a new leaf joins or begins a branch."""
+        if is_new_leaf:
+            self._set_branch(node)
+        super().commit_insert_component_data(node, is_new_leaf, params, result, cache_actions)
+        if not result.mamba_exist:
+            self.cache.planner.state_added(node, self.cache.planned_share(node))
+
+    def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
+        """Leave the state with the lower half; both halves stay of one branch."""
+        super().redistribute_on_node_split(new_parent, child)
+        record = branch_of(child)
+        if record is not None:
+            new_parent.component_data[self.component_type].metadata[_RECORD] = record
+
+    def evict_component(
+        self,
+        node: Any,
+        device_frees: dict[Any, list[torch.Tensor]],
+        host_frees: dict[Any, list[torch.Tensor]],
+        cache_actions: list[Any],
+        target: EvictLayer = EvictLayer.DEVICE,
+    ) -> tuple[int, int]:
+        """Free a node's state, for whatever reason it goes, and tell the planner."""
+        held = node.component_data[self.component_type].value is not None
+        freed: tuple[int, int] = super().evict_component(
+            node, device_frees, host_frees, cache_actions, target=target
+        )
+        if held and EvictLayer.DEVICE in target:
+            self.cache.planner.state_gone(node)
+        return freed
+
+    def _evict_device_start(self, request_cnt: int) -> None:
+        self._evict_request_count = request_cnt
+        self._evict_order = self.cache.planner.eviction_order()
+
+    def _evict_device_next_node(
+        self,
+        tracker: dict[Any, int],
+        device_frees: dict[Any, list[torch.Tensor]],
+        host_frees: dict[Any, list[torch.Tensor]],
+        cache_actions: list[Any],
+    ) -> None:
+        """Give up the least valuable state that no request holds; its KV stays.
+
+        One state a step, so that SGLang can look after each whether it has enough. The order is
+        computed once a walk, which bounds the walk by the number of live states.
+        """
+        if self._evict_order is None or tracker[self.component_type] >= self._evict_request_count:
+            return
+        for state in self._evict_order:
+            if not self.cache.planner.is_live(state):
+                continue
+            node = self.tree_core.node_by_id(state)
+            if node.component_data[self.component_type].lock_ref > 0:
+                continue
+            self.tree_core._evict_component_and_detach_lru(
+                node,
+                self,
+                device_frees,
+                host_frees,
+                cache_actions,
+                target=EvictLayer.DEVICE,
+                tracker=tracker,
+            )
+            self.tree_core._update_evictable_leaf_sets(node)
+            return
+
+    def _evict_device_end(self) -> None:
+        self._evict_order = None
+
+    def _set_branch(self, node: Any) -> None:
+        length = self.cache.publishing_length()
+        parent = branch_of(node.parent)
+        if parent is not None and len(node.parent.children) == 1:
+            record = Branch(parent.id, length)
+        else:
+            record = Branch(self._next_branch, length)
+            self._next_branch += 1
+        node.component_data[self.component_type].metadata[_RECORD] = record

@@ -1,0 +1,144 @@
+"""Between SGLang's tree and `tree_placement`: nodes in, plain numbers out, and back.
+
+A state is named by the id of the node at whose end it stands; a split leaves that id with the
+lower half, which keeps the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
+from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
+
+from sglang_sparse.component import branch_of
+
+BRANCHES_PER_VISIT = 8
+
+
+@dataclass(frozen=True)
+class MatchedPath:
+    """What a request's match found: how far the tree holds its tokens, and its states there."""
+
+    visit: Visit
+    states: tuple[int, ...]
+    resumed: int
+
+
+class Planner:
+    """Asks the policy on behalf of the cache.
+
+    Parameters
+    ----------
+    policy
+        Decides; it is told of every prompt and of every state that comes or goes.
+    """
+
+    def __init__(self, policy: SparsePolicy) -> None:
+        self.policy = policy
+
+    def matched_path(
+        self, node: Any | None, namespace: str, overlap: int, resumed: int
+    ) -> MatchedPath:
+        """Describe a match that ended at `node` (None: at the root) and resumes at `resumed`.
+
+        Time is linear in the nodes of the path.
+        """
+        branches: list[int] = []
+        states: list[int] = []
+        earlier_length = 0
+        while node is not None and node.parent is not None:
+            branch = branch_of(node)
+            if branch is not None:
+                earlier_length = earlier_length or branch.length
+                if not branches or branches[-1] != branch.id:
+                    branches.append(branch.id)
+            if _has_state(node):
+                states.append(node.id)
+            node = node.parent
+        if len(branches) > BRANCHES_PER_VISIT:
+            branches[BRANCHES_PER_VISIT - 1 : -1] = []
+        visit = Visit(namespace, tuple(branches), overlap, earlier_length)
+        return MatchedPath(visit, tuple(states), resumed)
+
+    def observe(self, path: MatchedPath) -> None:
+        """Count a prompt, once."""
+        self.policy.observe(path.visit, filter(self.policy.is_live, path.states))
+
+    def plan(self, path: MatchedPath, start: int, length: int) -> tuple[PlannedState, ...]:
+        """Return the depths in (start, length] to keep states at, the end last."""
+        return self.policy.plan(path.visit, Extent(start, length, len(path.states)))
+
+    def is_worth_a_slot(self, path: MatchedPath, planned: PlannedState) -> bool:
+        """Tell whether a planned state should displace the least valuable live one."""
+        return self.policy.is_worth_a_slot(planned, path.resumed)
+
+    def state_added(self, node: Any, share: float) -> None:
+        """Take up the state that now stands at the end of `node`."""
+        above = node.parent
+        while above is not None and not _has_state(above):
+            above = above.parent
+        self.policy.add(
+            node.id,
+            PlannedState(_depth(node), share),
+            above.id if above is not None else None,
+            _nearest_states_below(node),
+        )
+
+    def state_gone(self, node: Any) -> None:
+        """Forget the state that stood at the end of `node`."""
+        self.policy.remove(node.id)
+
+    def is_live(self, state: int) -> bool:
+        """Tell whether a state still exists."""
+        return self.policy.is_live(state)
+
+    def eviction_order(self) -> Iterator[int]:
+        """Return the states' node ids, the least valuable first."""
+        return self.policy.eviction_order()
+
+    def violations(self, root: Any) -> Iterator[str]:
+        """Yield a sentence for each state that the tree has and the policy has not, or reverse."""
+        in_tree = set()
+        waiting = [root]
+        while waiting:
+            node = waiting.pop()
+            waiting.extend(node.children.values())
+            if _has_state(node) and node is not root:
+                in_tree.add(node.id)
+        known = set(self.policy.eviction_order())
+        yield from (f"state {state}: in the tree, unknown" for state in sorted(in_tree - known))
+        yield from (f"state {state}: known, not in the tree" for state in sorted(known - in_tree))
+
+    def forget_states(self) -> None:
+        """Forget every state, and nothing else: the tree was emptied."""
+        self.policy.clear_states()
+
+
+def path_to_root(node: Any) -> list[Any]:
+    """Return the nodes from `node` up to the root's child, the deepest first."""
+    nodes = []
+    while node is not None and node.parent is not None:
+        nodes.append(node)
+        node = node.parent
+    return nodes
+
+
+def _has_state(node: Any) -> bool:
+    return node.component_data[ComponentType.MAMBA].value is not None
+
+
+def _depth(node: Any) -> int:
+    return sum(len(above.key) for above in path_to_root(node))
+
+
+def _nearest_states_below(node: Any) -> Iterable[int]:
+    waiting = list(node.children.values())
+    while waiting:
+        below = waiting.pop()
+        if _has_state(below):
+            yield below.id
+        else:
+            waiting.extend(below.children.values())

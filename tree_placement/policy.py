@@ -1,0 +1,199 @@
+"""Which states to keep, and where: one object that a live cache and a replay both run.
+
+Data goes one way. The caller reports each prompt once (`observe`), asks where along it to keep
+states (`plan`), reports the states that came to exist (`add`) and that went (`remove`), and asks
+which to give up (`eviction_order`). Depths are in tokens, time is counted in prompts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tree_placement.cost import SparseWeights
+from tree_placement.live_states import LiveStates, saving
+from tree_placement.overlap import OverlapModel
+from tree_placement.path import place
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+    """What does not change while a policy runs.
+
+    Parameters
+    ----------
+    states_per_path
+        States along one path at most, the one at its end included.
+    grid
+        Distance in tokens between depths where a state can exist, counted from where a prompt's
+        computation starts.
+    tail
+        Distance in tokens of the tail from the prompt's end.
+    decay, bin, subtrees
+        As for `OverlapModel`.
+    namespaces
+        Namespaces with statistics of their own; beyond them the one unused longest is forgotten.
+    """
+
+    states_per_path: int = 8
+    grid: int = 64
+    tail: int = 192
+    decay: float = 0.99
+    bin: int = 64
+    subtrees: int = 4096
+    namespaces: int = 256
+
+
+class Visit(NamedTuple):
+    """How one prompt met the tree.
+
+    `branches` are the ids of the branches on its matched path, the narrowest first; a branch is
+    what one prompt added to the tree. `overlap` is the depth to which the tree holds its tokens,
+    and `earlier_length` the length of the prompt that added the last of them (0 without overlap).
+    """
+
+    namespace: str
+    branches: tuple[int, ...]
+    overlap: int
+    earlier_length: int
+
+
+class Extent(NamedTuple):
+    """What of a prompt will be computed: from depth `start` to its `length`.
+
+    `states` counts the live states on its path down to `start`.
+    """
+
+    start: int
+    length: int
+    states: int
+
+
+class PlannedState(NamedTuple):
+    """A depth to keep a state at, and the share of later prompts that it is expected to serve."""
+
+    depth: int
+    share: float
+
+
+class SparsePolicy:
+    """Places states by the forecast of overlaps and gives up those expected to save least.
+
+    Parameters
+    ----------
+    settings
+        See `PolicySettings`.
+
+    Notes
+    -----
+    Deterministic: the same calls in the same order give the same answers. Memory is bounded by
+    the settings and the number of live states.
+    """
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self.settings = settings
+        self._now = 0
+        self._models: OrderedDict[str, OverlapModel] = OrderedDict()
+        self._states = LiveStates()
+
+    def observe(self, visit: Visit, passed: Iterable[int]) -> None:
+        """Count one prompt: where it left the tree, and the states it passed over or used.
+
+        Call it once a prompt, before `plan`. `passed` are ids given to `add`. Time is linear in
+        the branches and the states passed.
+        """
+        self._now += 1
+        for state in passed:
+            self._states.touch(state, self._now)
+        if visit.overlap > 0:
+            self._model(visit.namespace).observe(
+                visit.branches, visit.overlap, visit.earlier_length
+            )
+
+    def plan(self, visit: Visit, extent: Extent) -> tuple[PlannedState, ...]:
+        """Return the depths in (`extent.start`, `extent.length`] to keep states at, rising.
+
+        The last grid depth, the end, is always the last of them where there is one. The junction,
+        where the prompt left the tree, follows if it lies deeper than the start. What the budget
+        of the path leaves is placed by the exact single-path solution (`place`) for the forecast,
+        in which the tail weighs as much as all other depths while nothing is known.
+        O(n log n + s M) time for n depths of the forecast, s of them beyond the start, and M
+        states.
+        """
+        grid, start = self.settings.grid, extent.start
+        steps = (extent.length - start) // grid
+        if steps < 1:
+            return ()
+        given = {steps * grid}
+        if visit.overlap - start >= grid:
+            given.add((visit.overlap - start) // grid * grid)
+        weights = self._forecast(visit, extent)
+        total = float(np.sum(weights.weights))
+        beyond = weights.depths > start
+        ahead = SparseWeights(weights.depths[beyond] - start, weights.weights[beyond])
+        budget = max(self.settings.states_per_path - extent.states - len(given), 0)
+        placed = place(ahead, budget, grid=grid, fixed=sorted(given)).depths
+        depths = np.array(sorted(given | set(placed.tolist())), dtype=np.int64)
+        shares = _shares(ahead, depths) / total if total > 0.0 else np.zeros(depths.size)
+        return tuple(
+            PlannedState(start + int(depth), float(share))
+            for depth, share in zip(depths, shares, strict=True)
+        )
+
+    def add(
+        self, state: int, planned: PlannedState, above: int | None, below: Iterable[int]
+    ) -> None:
+        """Take up a live state: `above` is the nearest one on its path to the root.
+
+        `below` are the states whose nearest one it becomes. O(1 + len(below)) time.
+        """
+        self._states.add(state, planned.depth, planned.share, above, below, self._now)
+
+    def remove(self, state: int) -> None:
+        """Forget a state; those that had it nearest have the one above it now."""
+        self._states.remove(state)
+
+    def clear_states(self) -> None:
+        """Forget every state; the statistics stay."""
+        self._states = LiveStates()
+
+    def is_live(self, state: int) -> bool:
+        """Tell whether `state` was added and not removed since."""
+        return state in self._states
+
+    def eviction_order(self) -> Iterator[int]:
+        """Return the live states, the one expected to save least first. O(n log n) time."""
+        return self._states.order(self._now)
+
+    def is_worth_a_slot(self, planned: PlannedState, above: int) -> bool:
+        """Tell whether a planned state, `above` being the depth of the one above it, is expected
+        to save more than the least valuable live state. O(n) time."""
+        return saving(planned.depth - above, planned.share, 1) > self._states.least(self._now)
+
+    def _model(self, namespace: str) -> OverlapModel:
+        model = self._models.get(namespace)
+        if model is None:
+            settings = self.settings
+            model = OverlapModel(settings.decay, settings.bin, settings.subtrees)
+            self._models[namespace] = model
+            if len(self._models) > settings.namespaces:
+                self._models.popitem(last=False)
+        self._models.move_to_end(namespace)
+        return model
+
+    def _forecast(self, visit: Visit, extent: Extent) -> SparseWeights:
+        """Return the model's forecast, with the tail beside it for as long as little is known."""
+        forecast = self._model(visit.namespace).forecast(visit.branches, extent.length)
+        return forecast
+
+
+def _shares(weights: SparseWeights, depths: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weight that each depth serves: from itself to below the next deeper one."""
+    serving = np.searchsorted(depths, weights.depths, side="right") - 1
+    served = serving >= 0
+    return np.bincount(serving[served], weights.weights[served], minlength=depths.size)
