@@ -14,8 +14,9 @@ from collections.abc import Callable
 from statistics import median
 
 import torch
-from state_kernels import gated_delta_rule
 from transformers.models.qwen3_5 import modeling_qwen3_5
+
+from state_kernels import gated_delta_rule
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -14,7 +14,6 @@ from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import mamba_checkpoint_grid
-from tree_placement.policy import PolicySettings, SparsePolicy
 
 from sglang_sparse import capture, endpoint, host
 from sglang_sparse.cache import SparseRadixCache
@@ -23,6 +22,7 @@ from sglang_sparse.options import SparseOptions
 from sglang_sparse.planner import Planner
 from sglang_sparse.requirements import unmet_requirement
 from sglang_sparse.startup import options_of
+from tree_placement.policy import PolicySettings, SparsePolicy
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParam
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
-from tree_placement.policy import PlannedState
 
 from sglang_sparse.counters import Counters
 from sglang_sparse.integrity import IntegrityReport, check_integrity
 from sglang_sparse.planner import MatchedPath, Planner, path_to_root
+from tree_placement.policy import PlannedState
 
 logger = logging.getLogger(__name__)
 
@@ -238,9 +238,9 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         if plan is None or not plan.states:
             return 0.0
         depth = sum(len(above.key) for above in path_to_root(node))
-        return sum(state.share for state in plan.states if state.depth <= depth < state.depth + self.grid) or (
-            plan.states[-1].share if depth > plan.states[-1].depth else 0.0
-        )
+        return sum(
+            state.share for state in plan.states if state.depth <= depth < state.depth + self.grid
+        ) or (plan.states[-1].share if depth > plan.states[-1].depth else 0.0)
 
     def publishing_length(self) -> int:
         """Return the length in tokens of the prompt that is being published."""
@@ -275,9 +275,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def check_integrity(self, requests: Iterable[Any]) -> IntegrityReport:
         """Account for every slot, log the terms, and keep the report for `report`."""
         self._integrity = check_integrity(self, requests)
-        logger.log(
-            logging.INFO if self._integrity.holds else logging.ERROR, "%s", self._integrity
-        )
+        logger.log(logging.INFO if self._integrity.holds else logging.ERROR, "%s", self._integrity)
         return self._integrity
 
     def report(self) -> dict[str, Any]:

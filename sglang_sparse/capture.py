@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+
 from state_kernels import Captures, capture_windows
 from state_kernels.cpu import chunk_gated_delta_rule
 
@@ -67,8 +68,7 @@ def prepare_for_extend(original: Callable[..., Any], batch: Any, req: Any) -> An
     entry = original(batch, req)
     planned = batch.tree_cache.plan_captures(req)
     if planned:
-        getattr(batch, ATTRIBUTE, None) or setattr(batch, ATTRIBUTE, [])
-        getattr(batch, ATTRIBUTE).extend((req, capture) for capture in planned)
+        batch.__dict__.setdefault(ATTRIBUTE, []).extend((req, capture) for capture in planned)
     return entry
 
 

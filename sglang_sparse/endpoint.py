@@ -19,7 +19,7 @@ def serve_http(server_args: Any, *args: Any, **kwargs: Any) -> None:
     from sglang.srt.managers.io_struct import SetInternalStateReq
     from sglang.srt.utils.auth import AuthLevel, auth_level
 
-    @auth_level(AuthLevel.ADMIN_OPTIONAL)
+    @auth_level(AuthLevel.ADMIN_OPTIONAL)  # type: ignore[untyped-decorator]
     async def integrity() -> list[Any]:
         manager = http_server._global_state.tokenizer_manager
         await manager.set_internal_state(SetInternalStateReq(server_args={INTEGRITY: 1}))

@@ -65,13 +65,10 @@ RELIED_ON: tuple[HostName, ...] = (
     ),
     HostName(_COMPONENT + "_evict_device_end"),
     HostName(
-        _SRT + "managers.schedule_batch.ScheduleBatch."
-        "_mamba_radix_cache_v2_req_prepare_for_extend",
+        _SRT + "managers.schedule_batch.ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend",
         ("self", "req"),
     ),
-    HostName(
-        _SRT + "managers.tp_worker.TpModelWorker.forward_batch_generation", ("self", "batch")
-    ),
+    HostName(_SRT + "managers.tp_worker.TpModelWorker.forward_batch_generation", ("self", "batch")),
     HostName(
         _GDN + "GDNAttnBackend.forward_extend", ("self", "layer", "forward_batch", "mixed_qkv")
     ),

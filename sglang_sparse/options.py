@@ -128,9 +128,7 @@ def _read_file(path: object) -> dict[str, object]:
 def _check_type(name: str, value: object, kind: type) -> None:
     accepted = (int, float) if kind is float else (kind,)
     if isinstance(value, bool) or not isinstance(value, accepted):
-        raise OptionError(
-            f"{flag(name)}: got {value!r}; need a {kind.__name__}; correct the value"
-        )
+        raise OptionError(f"{flag(name)}: got {value!r}; need a {kind.__name__}; correct the value")
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
-from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
 
 from sglang_sparse.component import branch_of
+from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
 
 BRANCHES_PER_VISIT = 8
 

@@ -34,8 +34,8 @@ def register() -> None:
     )
     engine_module = sys.modules.get(_ENGINE_MODULE)
     if engine_module is not None:
-        engine_module.Engine.server_args_class = staticmethod(  # type: ignore[attr-defined]
-            startup.engine_server_args(engine_module.Engine.server_args_class)  # type: ignore[attr-defined]
+        engine_module.Engine.server_args_class = staticmethod(
+            startup.engine_server_args(engine_module.Engine.server_args_class)
         )
 
 

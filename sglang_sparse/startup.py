@@ -13,9 +13,7 @@ OPTIONS = "_sparse_options"
 FROM_COMMAND_LINE = "_sparse_from_command_line"
 
 
-def from_command_line(
-    original: Callable[..., Any], cls: Any, args: argparse.Namespace
-) -> Any:
+def from_command_line(original: Callable[..., Any], cls: Any, args: argparse.Namespace) -> Any:
     """Build SGLang's settings from parsed flags, and carry ours along.
 
     Exits with one line on a wrong flag, as argparse does.

@@ -196,4 +196,5 @@ def _shares(weights: SparseWeights, depths: NDArray[np.int64]) -> NDArray[np.flo
     """Return the weight that each depth serves: from itself to below the next deeper one."""
     serving = np.searchsorted(depths, weights.depths, side="right") - 1
     served = serving >= 0
-    return np.bincount(serving[served], weights.weights[served], minlength=depths.size)
+    shares = np.bincount(serving[served], weights.weights[served], minlength=depths.size)
+    return shares.astype(np.float64)

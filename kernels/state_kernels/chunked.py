@@ -125,11 +125,10 @@ def prepare_rows(inputs: PackedInputs, index: torch.Tensor, exists: torch.Tensor
     key_products, query_products = products[:, :, :CHUNK], products[:, :, CHUNK:]
 
     log_decay = g.cumsum(dim=-1)
-    later = torch.ones(CHUNK, CHUNK, dtype=torch.bool, device=g.device).triu(1)
-    decay = (log_decay[..., :, None] - log_decay[..., None, :]).masked_fill_(later, -torch.inf)
-    decay.exp_()
+    later = g.new_full((CHUNK, CHUNK), -torch.inf).triu_(1)
+    decay = (log_decay[..., :, None] - log_decay[..., None, :]).add_(later).exp_()
     attention = query_products * decay
-    system = (decay.mul_(key_products)).mul_(beta[..., None]).tril_(-1)
+    system = decay.mul_(key_products).mul_(beta[..., None])
     return ChunkRows(keys_queries, v, log_decay, beta, unit_lower_inverse(system), attention)
 
 
@@ -168,14 +167,14 @@ def state_after(
 
 
 def unit_lower_inverse(lower: torch.Tensor) -> torch.Tensor:
-    """Return ``(I + lower)^-1`` for strictly lower triangular matrices ``[..., 64, 64]``.
+    """Return ``(I + lower)^-1`` for matrices ``[..., 64, 64]``, read below the diagonal only.
 
     Diagonal blocks are inverted and joined in pairs, twice the size each time:
     ``[[P, 0], [L, Q]]^-1 = [[P^-1, 0], [-Q^-1 L P^-1, Q^-1]]``.
     """
     size = lower.shape[-1]
     place = torch.arange(size, device=lower.device)
-    pairs = (place[:, None] // 2 == place // 2) & (place[:, None] != place)
+    pairs = (place[:, None] // 2 == place // 2) & (place[:, None] > place)
     inverse = torch.where(pairs, -lower, torch.eye(size, dtype=lower.dtype, device=lower.device))
     half = 2
     while half < size:
@@ -206,8 +205,9 @@ def _gather(
 ) -> torch.Tensor:
     """Return ``[R, heads, 64, ...]`` in `dtype`, zero where no token exists."""
     rows = packed[index]
-    missing = ~exists.view(*exists.shape, *([1] * (rows.dim() - 2)))
-    return rows.masked_fill_(missing, 0).transpose(1, 2).to(dtype).contiguous()
+    if not exists.all():
+        rows[~exists] = 0
+    return rows.transpose(1, 2).to(dtype).contiguous()
 
 
 def _capture_inside(

@@ -17,7 +17,9 @@ Two things make S forget, and both are set:
   decay. b has no bias, so every embedding carries one constant channel which no layer writes to,
   and the projection to b reads it with a negative weight: beta is 0.005 to 0.03.
 
-The norm before the gate makes the size of S irrelevant and its direction decisive. Embeddings
+The norm before the gate makes the size of S irrelevant and its direction decisive. Queries, keys
+and values enter their SiLU small, where it is nearly linear: a mean that all tokens share would
+drown what tells one prefix from another. Embeddings
 are small beside what the layers add, so the logits depend on the context more than on the last
 token. Output rows of tokens that are not printable ASCII are zero: such tokens practically never
 win, and generated text encodes back to the very tokens it came from.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
 from state_kernels import cpu
 
 _GDN_BACKEND = "sglang.srt.layers.attention.linear.gdn_backend"

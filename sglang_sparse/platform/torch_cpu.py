@@ -19,7 +19,7 @@ _CONVOLUTION_TYPES = {
 }
 
 
-class TorchCpuPlatform(CpuDeviceMixin, SRTPlatform):
+class TorchCpuPlatform(CpuDeviceMixin, SRTPlatform):  # type: ignore[misc]
     """A CPU without SGLang's compiled kernels; hybrid models keep their states in extra buffers."""
 
     _enum = PlatformEnum.OOT
@@ -49,6 +49,8 @@ class TorchCpuPlatform(CpuDeviceMixin, SRTPlatform):
         # convolves in one type.
         os.environ.setdefault("SGLANG_MAMBA_CONV_DTYPE", _CONVOLUTION_TYPES[server_args.dtype])
         server_args.disable_cuda_graph = True
+        # An idle scheduler would otherwise spin on a core that other processes need.
+        server_args.sleep_on_idle = True
         if server_args.sampling_backend is None:
             server_args.sampling_backend = "pytorch"
         if server_args.mamba_radix_cache_strategy == "auto":

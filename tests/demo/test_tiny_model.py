@@ -9,11 +9,11 @@ from statistics import median
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.truth import TransformersTruth, largest_difference
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from sglang_sparse.demo import tiny_model
 from sglang_sparse.demo.tiny_model import build_tiny_model
+from support.truth import TransformersTruth, largest_difference
 
 LENGTH = 3_000
 CHANGED = 100
@@ -50,7 +50,7 @@ def words(seed: int, length: int) -> list[int]:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(text=st.text(st.characters(codec="utf-8")))
+@given(text=st.text(st.characters(codec="utf-8")).filter(lambda text: "<|" not in text))
 def test_tokens_are_the_bytes_of_any_text(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     assert tokenizer.encode(text) == list(text.encode())
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -156,7 +156,7 @@ def test_the_start_of_a_long_prompt_is_remembered_by_the_states_alone(tmp_path: 
     with TransformersTruth(slow) as remembers, TransformersTruth(fast) as forgets:
         for seed in (6, 7):
             prompt = words(seed, LENGTH)
-            other_start = words(seed + 100, CHANGED) + prompt[CHANGED:FORK]
+            other_start = [*bytes(words(seed + 100, CHANGED)).upper(), *prompt[CHANGED:FORK]]
             moved, control = (
                 largest_difference(
                     truth.next_log_probabilities(prompt),

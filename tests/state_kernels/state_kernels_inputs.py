@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
+
 from state_kernels import Captures, GatedDeltaResult, gated_delta_rule
 
 TOLERANCE = 1e-5

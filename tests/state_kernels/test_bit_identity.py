@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from state_kernels import causal_convolution, gated_delta_rule_step
 from state_kernels_inputs import (
     Inputs,
     Size,
@@ -15,6 +14,8 @@ from state_kernels_inputs import (
     run,
     same_bits,
 )
+
+from state_kernels import causal_convolution, gated_delta_rule_step
 
 SIZES = [
     Size(heads=2, value_heads=4, key_size=32, value_size=32),

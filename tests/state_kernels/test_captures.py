@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from state_kernels import Captures
 from state_kernels_inputs import (
     TOLERANCE,
     capture_all,
@@ -15,6 +14,8 @@ from state_kernels_inputs import (
     same_bits,
     truth,
 )
+
+from state_kernels import Captures
 
 SLOW = (1e-4, 1e-2)
 

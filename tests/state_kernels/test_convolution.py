@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from state_kernels_inputs import TOLERANCE, cumulative, poisoned, relative_error, same_bits
+
 from state_kernels import (
     Captures,
     capture_windows,
@@ -11,7 +13,6 @@ from state_kernels import (
     causal_convolution_step,
     reference_convolution,
 )
-from state_kernels_inputs import TOLERANCE, cumulative, poisoned, relative_error, same_bits
 
 LENGTHS = (1, 2, 3, 70, 0, 5)
 CHANNELS = 24

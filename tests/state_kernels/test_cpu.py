@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from state_kernels import cpu
 from state_kernels_inputs import (
     TOLERANCE,
     capture_all,
@@ -22,6 +21,8 @@ from state_kernels_inputs import (
     truth,
 )
 from torch.nn import functional
+
+from state_kernels import cpu
 
 SOURCES = {
     "causal_conv1d_fn": "kernels/ops/mamba/causal_conv1d_triton.py",
@@ -92,7 +93,7 @@ def test_gated_norms(norm_before_gate: bool, activation: str) -> None:
     value = x.double() if norm_before_gate else x.double() * gate
     for is_rms_norm in (True, False):
         norm = functional.rms_norm if is_rms_norm else functional.layer_norm
-        expected = norm(value, (16,), weight.double(), eps=1e-6)  # type: ignore[operator]
+        expected = norm(value, (16,), weight.double(), eps=1e-6)
         got = cpu.rms_norm_gated(
             x=x,
             weight=weight,
@@ -109,7 +110,7 @@ def test_gated_norms(norm_before_gate: bool, activation: str) -> None:
 def test_norm_in_groups_with_bias() -> None:
     x, weight, bias = torch.randn(2, 3, 16), torch.randn(16), torch.randn(16)
     got = cpu.rms_norm_gated(x=x, weight=weight, bias=bias, group_size=4, is_rms_norm=True)
-    normal = functional.rms_norm(x.double().unflatten(-1, (4, 4)), (4,), eps=1e-6).flatten(-2)
+    normal = functional.rms_norm(x.double().view(2, 3, 4, 4), (4,), eps=1e-6).flatten(-2)
     assert relative_error(got, normal * weight + bias) <= TOLERANCE
     with pytest.raises(ValueError, match="group_size: got 5"):
         cpu.rms_norm_gated(x=x, weight=weight, bias=bias, group_size=5)

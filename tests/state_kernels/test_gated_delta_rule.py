@@ -7,11 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from state_kernels import (
-    gated_delta_rule,
-    gated_delta_rule_step,
-    gated_delta_rule_with_chunk_states,
-)
 from state_kernels_inputs import (
     TOLERANCE,
     Inputs,
@@ -22,6 +17,12 @@ from state_kernels_inputs import (
     run,
     same_bits,
     truth,
+)
+
+from state_kernels import (
+    gated_delta_rule,
+    gated_delta_rule_step,
+    gated_delta_rule_with_chunk_states,
 )
 
 
