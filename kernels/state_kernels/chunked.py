@@ -125,9 +125,9 @@ def prepare_rows(inputs: PackedInputs, index: torch.Tensor, exists: torch.Tensor
     key_products, query_products = products[:, :, :CHUNK], products[:, :, CHUNK:]
 
     log_decay = g.cumsum(dim=-1)
-    later = g.new_full((CHUNK, CHUNK), -torch.inf).triu_(1)
-    decay = (log_decay[..., :, None] - log_decay[..., None, :]).add_(later).exp_()
-    attention = query_products * decay
+    # Differences above the diagonal may overflow, and are not used.
+    decay = (log_decay[..., :, None] - log_decay[..., None, :]).tril_().exp_()
+    attention = (query_products * decay).tril_()
     system = decay.mul_(key_products).mul_(beta[..., None])
     return ChunkRows(keys_queries, v, log_decay, beta, unit_lower_inverse(system), attention)
 

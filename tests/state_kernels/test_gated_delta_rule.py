@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import replace
 
 import pytest
@@ -97,12 +98,14 @@ def test_scale_and_missing_initial_state() -> None:
     assert relative_error(got.output[:8], expected.output[:8]) <= TOLERANCE
 
 
-def test_agrees_with_transformers() -> None:
+def test_agrees_with_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its Triton kernels are not wanted here, and are slow to import.
+    monkeypatch.setitem(sys.modules, "fla", None)
     qwen = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
     inputs = make_inputs((200,), size=Size(heads=4, value_heads=4))
     batch = [x[None] for x in inputs.packed]
     start = inputs.initial_state.transpose(2, 3)
-    # Unwrapped: with flash-linear-attention installed the names call its Triton kernels.
+    # Unwrapped, in case transformers was imported with those kernels before.
     by_token = inspect.unwrap(qwen.torch_recurrent_gated_delta_rule)
     by_chunk = inspect.unwrap(qwen.torch_chunk_gated_delta_rule)
     recurrent, recurrent_state = by_token(
