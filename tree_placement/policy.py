@@ -97,19 +97,18 @@ class SparsePolicy:
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
-        self._now = 0
         self._models: OrderedDict[str, OverlapModel] = OrderedDict()
         self._states = LiveStates()
 
     def observe(self, visit: Visit, passed: Iterable[int]) -> None:
         """Count one prompt: where it left the tree, and the states it passed over or used.
 
-        Call it once a prompt, before `plan`. `passed` are ids given to `add`. Time is linear in
-        the branches and the states passed.
+        Call it once a prompt, before `plan`. `passed` are ids given to `add`, the deepest first,
+        which is the one used. Time is linear in the branches and the states passed.
         """
-        self._now += 1
-        for state in passed:
-            self._states.touch(state, self._now)
+        self._states.advance()
+        for position, state in enumerate(passed):
+            self._states.touch(state, served=position == 0)
         if visit.overlap > 0:
             self._model(visit.namespace).observe(
                 visit.branches, visit.overlap, visit.earlier_length
@@ -152,7 +151,7 @@ class SparsePolicy:
 
         `below` are the states whose nearest one it becomes. O(1 + len(below)) time.
         """
-        self._states.add(state, planned.depth, planned.share, above, below, self._now)
+        self._states.add(state, planned.depth, planned.share, above, below)
 
     def remove(self, state: int) -> None:
         """Forget a state; those that had it nearest have the one above it now."""
@@ -168,12 +167,12 @@ class SparsePolicy:
 
     def eviction_order(self) -> Iterator[int]:
         """Return the live states, the one expected to save least first. O(n log n) time."""
-        return self._states.order(self._now)
+        return self._states.order()
 
     def is_worth_a_slot(self, planned: PlannedState, above: int) -> bool:
         """Tell whether a planned state, `above` being the depth of the one above it, is expected
         to save more than the least valuable live state. O(n) time."""
-        return saving(planned.depth - above, planned.share, 1) > self._states.least(self._now)
+        return saving(planned.depth - above, planned.share, 0.0) > self._states.least()
 
     def _model(self, namespace: str) -> OverlapModel:
         model = self._models.get(namespace)
@@ -188,8 +187,15 @@ class SparsePolicy:
 
     def _forecast(self, visit: Visit, extent: Extent) -> SparseWeights:
         """Return the model's forecast, with the tail beside it for as long as little is known."""
-        forecast = self._model(visit.namespace).forecast(visit.branches, extent.length)
-        return forecast
+        model = self._model(visit.namespace)
+        forecast = model.forecast(visit.branches, extent.length)
+        tail = extent.length - self.settings.tail
+        if tail < 1:
+            return forecast
+        weight = 1.0 / (model.tree.effective_size + 2.0)
+        return SparseWeights(
+            *_with_point(forecast.depths, forecast.weights * (1.0 - weight), tail, weight)
+        )
 
 
 def _shares(weights: SparseWeights, depths: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -198,3 +204,15 @@ def _shares(weights: SparseWeights, depths: NDArray[np.int64]) -> NDArray[np.flo
     served = serving >= 0
     shares = np.bincount(serving[served], weights.weights[served], minlength=depths.size)
     return shares.astype(np.float64)
+
+
+def _with_point(
+    depths: NDArray[np.int64], weights: NDArray[np.float64], depth: int, weight: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return sorted depths and weights with `weight` added at `depth`."""
+    at = int(np.searchsorted(depths, depth))
+    if at < depths.size and depths[at] == depth:
+        weights = weights.copy()
+        weights[at] += weight
+        return depths, weights
+    return np.insert(depths, at, depth), np.insert(weights, at, weight)
