@@ -117,8 +117,10 @@ class SparsePolicy:
     def plan(self, visit: Visit, extent: Extent) -> tuple[PlannedState, ...]:
         """Return the depths in (`extent.start`, `extent.length`] to keep states at, rising.
 
-        The last grid depth, the end, is always the last of them where there is one. The junction,
-        where the prompt left the tree, follows if it lies deeper than the start. What the budget
+        The last grid depth, the end, is always the last of them where there is one. Where it is
+        the prompt's very length, the one before it is there as well: the same prompt sent again
+        resumes no deeper, since one token is left to compute. So is the junction, where the prompt
+        left the tree, if it lies deeper than the start. What the budget
         of the path leaves is placed by the exact single-path solution (`place`) for the forecast,
         in which the tail weighs as much as all other depths while nothing is known.
         O(n log n + s M) time for n depths of the forecast, s of them beyond the start, and M
@@ -128,7 +130,7 @@ class SparsePolicy:
         steps = (extent.length - start) // grid
         if steps < 1:
             return ()
-        given = {steps * grid}
+        given = {steps * grid, (extent.length - 1 - start) // grid * grid} - {0}
         if visit.overlap - start >= grid:
             given.add((visit.overlap - start) // grid * grid)
         weights = self._forecast(visit, extent)

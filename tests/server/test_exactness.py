@@ -1,0 +1,104 @@
+"""Served outputs are the model's own: from nothing, from cache, stock and sparse, in any batch."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sglang_sparse.demo.server import Completion, Server
+from support import sabotage
+from support.comparison import TOLERANCE, largest_difference
+from support.prompts import words
+from support.truth import TransformersTruth
+
+pytestmark = pytest.mark.server
+
+LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 500, 2049, 6000, 12000)
+FORK_BASE = 1000
+NEW_TOKENS = 4
+
+
+def ask(server: Server, prompt: list[int], extra_key: str | None = None) -> Completion:
+    return server.complete(prompt, NEW_TOKENS, top=5, extra_key=extra_key)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths(
+    stock_server: Server, sparse_server: Server, truth: TransformersTruth, length: int
+) -> None:
+    prompt = words(length, seed=length)
+    expected = truth.greedy(prompt, NEW_TOKENS)
+    for server in (stock_server, sparse_server):
+        cold, warm = ask(server, prompt), ask(server, prompt)
+        assert cold.cached_tokens == 0
+        assert warm.cached_tokens == (length - 1) // 64 * 64 or server is stock_server
+        assert largest_difference(expected, cold) <= TOLERANCE
+        assert largest_difference(expected, warm) <= TOLERANCE
+
+
+def test_forks_at_every_residue(
+    stock_server: Server, sparse_server: Server, truth: TransformersTruth
+) -> None:
+    document = words(1500, seed=7)
+    for server in (stock_server, sparse_server):
+        ask(server, document)
+    resumed, equal, worst = 0, 0, 0.0
+    for residue in range(64):
+        depth = FORK_BASE + residue
+        prompt = document[:depth] + words(40, seed=1000 + residue)
+        expected = truth.greedy(prompt, NEW_TOKENS)
+        answers = [ask(server, prompt) for server in (stock_server, sparse_server)]
+        answers += [ask(server, prompt) for server in (stock_server, sparse_server)]
+        differences = [largest_difference(expected, answer) for answer in answers]
+        worst = max(worst, *differences)
+        equal += answers[0].top == answers[1].top == answers[3].top
+        resumed += answers[1].cached_tokens > 0
+        assert max(differences) <= TOLERANCE, (residue, differences)
+        assert answers[1].cached_tokens <= depth
+    print(f"64 forks: {resumed} resumed, worst difference {worst:.1e}, {equal} equal to the bit")
+    assert resumed == 64
+
+
+@pytest.mark.parametrize("batch", [2, 3, 5, 8])
+def test_batches(stock_server: Server, sparse_server: Server, batch: int) -> None:
+    document = words(2000, seed=11)
+    prompts = [
+        document[: 2000 - 230 * row] + words(30 + 7 * row, seed=60 + 10 * batch + row)
+        for row in range(batch)
+    ]
+    alone = [ask(stock_server, prompt) for prompt in prompts]
+    with ThreadPoolExecutor(batch) as pool:
+        for _ in range(2):
+            together = list(pool.map(lambda prompt: ask(sparse_server, prompt), prompts))
+            for one, other in zip(alone, together, strict=True):
+                assert largest_difference(one, other) <= TOLERANCE
+
+
+def test_small_chunks_without_overlap(hostile_server: Server, truth: TransformersTruth) -> None:
+    document = words(1700, seed=13)
+    ask(hostile_server, document)
+    resumed = 0
+    for depth in (300, 700, 1024, 1111, 1500, 1700):
+        prompt = document[:depth] + words(100, seed=depth)
+        expected = truth.greedy(prompt, NEW_TOKENS)
+        for _ in range(2):
+            answer = ask(hostile_server, prompt)
+            assert largest_difference(expected, answer) <= TOLERANCE
+        resumed += answer.cached_tokens > 0
+    assert resumed >= 4
+
+
+@pytest.mark.parametrize("namespace", sabotage.NAMESPACES)
+def test_a_wrong_state_is_caught(
+    hostile_server: Server, truth: TransformersTruth, namespace: str
+) -> None:
+    document = words(1500, seed=17)
+    prompts = [document[:1200] + words(20, seed=seed) for seed in (1, 2)]
+    for prompt in (document, prompts[0]):
+        ask(hostile_server, prompt, namespace)
+    answer = ask(hostile_server, prompts[1], namespace)
+    assert answer.cached_tokens > 0
+    difference = largest_difference(truth.greedy(prompts[1], NEW_TOKENS), answer)
+    print(f"{namespace}: log-probabilities differ by {difference:.1e}")
+    assert difference > TOLERANCE

@@ -1,0 +1,144 @@
+"""Whatever clients do, no slot is lost, and the server goes on."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from sglang_sparse.demo.server import Server
+from support.comparison import TOLERANCE, largest_difference
+from support.prompts import words
+
+pytestmark = pytest.mark.server
+
+ADMIN_KEY = "an-admin-key"
+
+
+def integrity(server: Server) -> dict[str, Any]:
+    """Ask the server to account for its slots; wait until nothing runs."""
+    answer = server.get("/sparse/integrity", Authorization=f"Bearer {ADMIN_KEY}")
+    report = answer.raise_for_status().json()[0]
+    return dict(report["integrity"])
+
+
+def assert_all_slots_back(server: Server) -> None:
+    for _ in range(50):
+        report = integrity(server)
+        if report["running"] == 0:
+            break
+        time.sleep(0.2)
+    assert report["violations"] == []
+    assert report["running"] == report["pending"] == 0
+    assert report["free"] + report["tree"] == report["slots"]
+
+
+def test_integrity_is_behind_the_admin_key(hostile_server: Server) -> None:
+    assert hostile_server.get("/sparse/integrity").status_code == httpx.codes.UNAUTHORIZED
+    wrong = hostile_server.get("/sparse/integrity", Authorization="Bearer wrong")
+    assert wrong.status_code == httpx.codes.UNAUTHORIZED
+    assert_all_slots_back(hostile_server)
+
+
+def test_aborted_in_mid_prefill(hostile_server: Server) -> None:
+    """No pending state of the request stays, and its slots are free again."""
+    prompt = words(9000, seed=21)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(hostile_server.complete, prompt, 4, request_id="to-abort")
+        time.sleep(0.4)
+        hostile_server.post("/abort_request", rid="to-abort")
+        running.exception(timeout=60)
+    assert_all_slots_back(hostile_server)
+
+
+def test_client_disconnects(hostile_server: Server) -> None:
+    body = {
+        "input_ids": words(6000, seed=22),
+        "sampling_params": {"max_new_tokens": 64, "temperature": 0, "ignore_eos": True},
+        "stream": True,
+    }
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{hostile_server.url}/generate", json=body, timeout=0.3)
+    assert_all_slots_back(hostile_server)
+
+
+def test_more_requests_than_slots_hold(hostile_server: Server) -> None:
+    """Optional states are skipped and counted; every request is served."""
+    documents = [words(1500, seed=30 + row) for row in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda prompt: hostile_server.complete(prompt, 40), documents))
+    assert all(len(answer.tokens) == 40 for answer in answers)
+    assert_all_slots_back(hostile_server)
+    counters = hostile_server.state()["sparse"]["counters"]
+    assert counters["skipped_no_slot"] + counters["skipped_not_worth"] > 0
+
+
+def test_random_clients(hostile_server: Server) -> None:
+    """Forks anywhere, aborts, disconnects and flushes; outputs equal those of an empty cache."""
+    random_steps(hostile_server, steps=120, seed=5)
+
+
+def random_steps(server: Server, *, steps: int, seed: int) -> None:
+    draw = random.Random(seed)
+    documents = [words(draw.randrange(300, 2500), seed=40 + row) for row in range(5)]
+    asked: list[tuple[list[int], Any]] = []
+    for step in range(steps):
+        document = draw.choice(documents)
+        prompt = document[: draw.randrange(1, len(document))]
+        prompt += words(draw.randrange(1, 200), seed=seed * 100_000 + step)
+        kind = draw.random()
+        if kind < 0.6:
+            asked.append((prompt, server.complete(prompt, 3, top=5)))
+        elif kind < 0.75:
+            with ThreadPoolExecutor(3) as pool:
+                list(pool.map(lambda p: server.complete(p, 20), [prompt, document, prompt[::2]]))
+        elif kind < 0.85:
+            abort_soon(server, prompt * 4, f"step-{seed}-{step}", draw.uniform(0.0, 0.3))
+        elif kind < 0.95:
+            disconnect(server, prompt * 3, draw.uniform(0.01, 0.2))
+        else:
+            assert_all_slots_back(server)
+            server.post("/flush_cache")
+    assert_all_slots_back(server)
+    for prompt, answer in draw.sample(asked, min(len(asked), 20)):
+        flush(server)
+        cold = server.complete(prompt, 3, top=5)
+        assert cold.cached_tokens == 0
+        assert largest_difference(cold, answer) <= TOLERANCE
+
+
+def flush(server: Server) -> None:
+    httpx.post(
+        f"{server.url}/flush_cache", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=60
+    ).raise_for_status()
+
+
+def abort_soon(server: Server, prompt: list[int], name: str, seconds: float) -> None:
+    client = threading.Thread(
+        target=lambda: _ignore(lambda: server.complete(prompt, 8, request_id=name))
+    )
+    client.start()
+    time.sleep(seconds)
+    httpx.post(
+        f"{server.url}/abort_request",
+        json={"rid": name},
+        headers={"Authorization": f"Bearer {ADMIN_KEY}"},
+        timeout=60,
+    )
+    client.join(120)
+
+
+def disconnect(server: Server, prompt: list[int], seconds: float) -> None:
+    body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 8}, "stream": True}
+    _ignore(lambda: httpx.post(f"{server.url}/generate", json=body, timeout=seconds))
+
+
+def _ignore(action: Any) -> None:
+    try:
+        action()
+    except Exception as error:
+        print(f"client: {type(error).__name__}")
