@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
 from sglang_sparse.demo.server import Completion, Server
 from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
 

@@ -10,7 +10,7 @@ import pytest
 
 from sglang_sparse.demo.server import Server
 from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
-from support import sabotage
+from support import plugins
 from support.truth import TransformersTruth
 
 ADMIN_KEY = "an-admin-key"
@@ -65,7 +65,10 @@ def hostile_server(
     flags += ["--chunked-prefill-size", "512", "--disable-overlap-schedule"]
     flags += ["--admin-api-key", ADMIN_KEY, *SPARSE]
     folder = tmp_path_factory.mktemp("hostile")
-    environment = {"SGLANG_TEST_RETRACT": "1", **sabotage.environment(folder)}
+    plugin = plugins.environment(
+        folder, "sabotage", "support.sabotage:register", Path(__file__).parent
+    )
+    environment = {"SGLANG_TEST_RETRACT": "1", **plugin}
     with Server(model_folder, flags, log=folder / "log", environment=environment) as server:
         server.wait_until_ready()
         yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from sglang_sparse.demo.server import Server
 from support.prompts import words
 
@@ -33,7 +34,10 @@ def test_a_prompt_that_shares_half_of_a_document(
 def test_the_same_prompt_twice(sparse_server: Server, length: int) -> None:
     """Served to the last grid depth below its length; a last token is left to compute."""
     prompt = words(length, seed=3000 + length)
-    first, second = sparse_server.complete(prompt, 3, top=5), sparse_server.complete(prompt, 3, top=5)
+    first, second = (
+        sparse_server.complete(prompt, 3, top=5),
+        sparse_server.complete(prompt, 3, top=5),
+    )
     assert second.cached_tokens == (length - 1) // GRID * GRID
     assert second.top == first.top
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from sglang_sparse.demo.server import Server
 from support.comparison import TOLERANCE, largest_difference
 from support.prompts import words

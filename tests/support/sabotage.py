@@ -5,7 +5,6 @@ It acts on requests of the namespaces below alone (`extra_key`), in the server t
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,18 +17,6 @@ ROUNDED = "sabotage-rounded"
 NAMESPACES = (ZEROS, OTHER_PREFIX, TOO_EARLY, WRONG_WINDOW, ROUNDED)
 
 GRID = 64
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Write the plugin's metadata to `folder`, and return what makes a server load it."""
-    metadata = folder / "sabotage-0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: sabotage\nVersion: 0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[sglang.srt.plugins]\nsabotage = support.sabotage:register\n"
-    )
-    tests = Path(__file__).resolve().parents[1]
-    return {"PYTHONPATH": f"{folder}:{tests}"}
 
 
 def register() -> None:
