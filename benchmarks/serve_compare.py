@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import random
 import statistics
@@ -78,11 +79,9 @@ def main() -> int:
 
 def read_prompts(trace: Path, block: int, limit: int | None) -> Iterator[list[int]]:
     """Yield the prompts of a trace as token ids."""
-    opened = gzip.open(trace, "rt") if trace.suffix == ".gz" else trace.open()
-    with opened as lines:
-        for number, line in enumerate(lines):
-            if limit is not None and number >= limit:
-                return
+    opener = gzip.open if trace.suffix == ".gz" else open
+    with opener(trace, "rt") as lines:
+        for number, line in enumerate(itertools.islice(lines, limit)):
             request = json.loads(line)
             tokens = [
                 token

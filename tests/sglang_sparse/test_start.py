@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ast
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sglang.srt.server_args import ServerArgs
-from sglang_sparse import host, requirements, startup
+from sglang_sparse import host, plugin, requirements, startup
 from sglang_sparse.options import OptionError, SparseOptions
 from sglang_sparse.requirements import REQUIREMENTS, unmet_requirement
 
@@ -127,3 +128,39 @@ def test_hugging_faces_kernels_package_is_not_shadowed() -> None:
 
     assert "site-packages" in str(kernels.__file__)
     assert not (Path(__file__).parents[2] / "kernels" / "__init__.py").exists()
+
+
+def test_every_import_from_the_host_is_checked() -> None:
+    """Each name of SGLang that the package imports is among those checked at start."""
+    package = Path(host.__file__).parent
+    checked = {relied_on.name for relied_on in host.RELIED_ON}
+    imported = set()
+    for file in package.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sglang."):
+                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    imported.discard("sglang.srt.entrypoints.http_server")
+    assert imported - checked == set()
+
+
+def test_an_attribute_that_went_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = host.HostName("sglang.srt.managers.schedule_batch.Req", attributes=("no_such_field",))
+    monkeypatch.setattr(host, "RELIED_ON", (gone,))
+    with pytest.raises(RuntimeError, match="got no no_such_field; need"):
+        host.check()
+
+
+def test_without_the_flag_only_settings_are_hooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing on SGLang's serving path is touched by the plugin itself."""
+    hooked = []
+    monkeypatch.setattr(
+        plugin.HookRegistry, "register", lambda target, hook, kind: hooked.append(target)
+    )
+    monkeypatch.setattr(plugin, "register_radix_cache_backend", lambda name, factory: None)
+    plugin.register()
+    assert sorted(hooked) == [
+        "sglang.srt.entrypoints.http_server._setup_and_run_http_server",
+        "sglang.srt.server_args.ServerArgs.add_cli_args",
+        "sglang.srt.server_args.ServerArgs.check_server_args",
+        "sglang.srt.server_args.ServerArgs.from_cli_args",
+    ]
