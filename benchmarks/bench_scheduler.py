@@ -203,6 +203,7 @@ def main() -> None:
     """Measure stock on its Python and Rust core and ours, one after the other."""
     given = arguments()
     kv_tokens = 300 * (given.nodes + given.requests) + 1_000_000
+    sys.stdout.reconfigure(line_buffering=True)
     print("microseconds of the scheduler's thread per request")
     served = None
     for name, core in (("stock, Python", "python"), ("stock, Rust", "rust"), ("sparse", "python")):

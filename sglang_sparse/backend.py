@@ -67,7 +67,9 @@ def build(context: TreeCacheBuildContext) -> SparseRadixCache:
     }
     cache = create_unified_radix_cache(context, cache_class=SparseRadixCache)
     assert isinstance(cache, SparseRadixCache)
-    cache.configure(Planner(SparsePolicy(_policy_settings(options, grid))), grid)
+    policy = SparsePolicy(_policy_settings(options, grid))
+    policy.warm_up()
+    cache.configure(Planner(policy), grid)
     _announce(cache, options)
     return cache
 

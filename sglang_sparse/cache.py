@@ -228,19 +228,20 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
             return node
         core.set_component_device_value(node.id, ComponentType.MAMBA, capture.slot)
-        self.planner.state_added(node, capture.share)
+        self.planner.state_added(node, PlannedState(capture.depth, capture.share))
         self.counters.published += 1
         return node
 
-    def planned_share(self, node: Any) -> float:
-        """Return the share of prompts that the state SGLang publishes at `node` should serve."""
+    def planned_state(self, node: Any) -> PlannedState:
+        """Return the state that SGLang publishes at `node`, with the share planned for it."""
+        depth = sum(len(above.key) for above in path_to_root(node))
         plan = self._plans.get(self._publishing) if self._publishing is not None else None
         if plan is None or not plan.states:
-            return 0.0
-        depth = sum(len(above.key) for above in path_to_root(node))
-        return sum(
+            return PlannedState(depth, 0.0)
+        share = sum(
             state.share for state in plan.states if state.depth <= depth < state.depth + self.grid
         ) or (plan.states[-1].share if depth > plan.states[-1].depth else 0.0)
+        return PlannedState(depth, share)
 
     def publishing_length(self) -> int:
         """Return the length in tokens of the prompt that is being published."""

@@ -53,7 +53,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
             self._set_branch(node)
         super().commit_insert_component_data(node, is_new_leaf, params, result, cache_actions)
         if not result.mamba_exist:
-            self.cache.planner.state_added(node, self.cache.planned_share(node))
+            self.cache.planner.state_added(node, self.cache.planned_state(node))
 
     def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
         """Leave the state with the lower half; both halves stay of one branch."""
@@ -119,11 +119,16 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         self._evict_order = None
 
     def _set_branch(self, node: Any) -> None:
+        """Record the branch of a new leaf, and of the new nodes that it may have above it."""
+        new = [node]
+        while (above := new[-1].parent).parent is not None and branch_of(above) is None:
+            new.append(above)
         length = self.cache.publishing_length()
-        parent = branch_of(node.parent)
-        if parent is not None and len(node.parent.children) == 1:
-            record = Branch(parent.id, length)
+        continued = branch_of(above)
+        if continued is not None and len(above.children) == 1:
+            record = Branch(continued.id, length)
         else:
             record = Branch(self._next_branch, length)
             self._next_branch += 1
-        node.component_data[self.component_type].metadata[_RECORD] = record
+        for each in new:
+            each.component_data[self.component_type].metadata[_RECORD] = record

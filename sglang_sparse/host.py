@@ -210,7 +210,7 @@ def _has(found: Any, attribute: str) -> bool:
     if hasattr(found, attribute):
         return True
     for base in getattr(found, "__mro__", ()):
-        if attribute in base.__dict__.get("__annotations__", {}):
+        if attribute in inspect.get_annotations(base):
             return True
         for method in vars(base).values():
             code = getattr(method, "__code__", None)

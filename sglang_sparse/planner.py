@@ -75,16 +75,13 @@ class Planner:
         """Tell whether a planned state should displace the least valuable live one."""
         return self.policy.is_worth_a_slot(planned, path.resumed)
 
-    def state_added(self, node: Any, share: float) -> None:
-        """Take up the state that now stands at the end of `node`."""
+    def state_added(self, node: Any, planned: PlannedState) -> None:
+        """Take up the state that now stands at the end of `node`, at the depth of `planned`."""
         above = node.parent
         while above is not None and not _has_state(above):
             above = above.parent
         self.policy.add(
-            node.id,
-            PlannedState(_depth(node), share),
-            above.id if above is not None else None,
-            _nearest_states_below(node),
+            node.id, planned, above.id if above is not None else None, _nearest_states_below(node)
         )
 
     def state_gone(self, node: Any) -> None:
@@ -128,10 +125,6 @@ def path_to_root(node: Any) -> list[Any]:
 
 def _has_state(node: Any) -> bool:
     return node.component_data[ComponentType.MAMBA].value is not None
-
-
-def _depth(node: Any) -> int:
-    return sum(len(above.key) for above in path_to_root(node))
 
 
 def _nearest_states_below(node: Any) -> Iterable[int]:

@@ -103,10 +103,19 @@ class LiveStates:
         self._share[row] += (served - self._share[row]) * LEARNING_RATE
 
     def order(self) -> Iterator[int]:
-        """Return the states, the least valuable first; of equal ones the lowest id first."""
+        """Yield the states, the least valuable first; of equal ones the lowest id first.
+
+        O(n) time for the first, which is often all that is asked for, O(n log n) for the rest. The
+        order is that of the first call to `next`.
+        """
         live = np.flatnonzero(self._state >= 0)
-        ranked = live[np.lexsort((self._state[live], self._values()[live]))]
-        return iter(self._state[ranked].tolist())
+        if not live.size:
+            return
+        values, states = self._values()[live], self._state[live]
+        least = int(states[values == values.min()].min())
+        yield least
+        ranked = states[np.lexsort((states, values))]
+        yield from (state for state in ranked.tolist() if state != least)
 
     def least(self) -> float:
         """Return the least value of a live state, infinity where there is none."""

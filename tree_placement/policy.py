@@ -100,6 +100,10 @@ class SparsePolicy:
         self._models: OrderedDict[str, OverlapModel] = OrderedDict()
         self._states = LiveStates()
 
+    def warm_up(self) -> None:
+        """Compile what `plan` runs, so that no prompt waits; seconds on a new machine."""
+        place(np.ones(3), 1)
+
     def observe(self, visit: Visit, passed: Iterable[int]) -> None:
         """Count one prompt: where it left the tree, and the states it passed over or used.
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sglang_sparse.options import OptionError, SparseOptions, add_arguments
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sglang.srt.server_args import ServerArgs
+
 from sglang_sparse import host, plugin, requirements, startup
 from sglang_sparse.options import OptionError, SparseOptions
 from sglang_sparse.requirements import REQUIREMENTS, unmet_requirement

@@ -1,0 +1,227 @@
+"""Single cases on SGLang's fixtures, and faults that the checks must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from cache_checks import check
+from cache_fixtures import CacheHarness, Running
+from cache_pools import configurations
+
+from sglang_sparse.cache import PendingCapture
+
+
+def harness_of(**pools: int) -> CacheHarness:
+    """A sparse cache with pages of 4 tokens and a grid of 8."""
+    cfg = next(cfg for cfg in configurations(**pools) if cfg.page_size == 4)
+    return CacheHarness(cfg, sparse=True)
+
+
+def tokens_of(length: int, *, seed: int = 0) -> list[int]:
+    return [(seed * 1_000_003 + position * 7919) % 50_021 for position in range(length)]
+
+
+def computed(harness: CacheHarness, name: int, tokens: Sequence[int]) -> Running:
+    """Return a request whose whole prompt is computed, its captures pending."""
+    running = harness.start(name, tokens)
+    assert harness.extend(running, len(tokens))
+    return running
+
+
+def pending(harness: CacheHarness, running: Running) -> list[PendingCapture]:
+    captures: list[PendingCapture] = harness.cache._plans[running.req].pending
+    return captures
+
+
+def serve(harness: CacheHarness, name: int, tokens: Sequence[int]) -> int:
+    """Take a prompt through its life; return the depth it resumed from."""
+    running = computed(harness, name, tokens)
+    resumed: int = running.req.prefix_len
+    harness.publish(running)
+    harness.finish(running)
+    check(harness)
+    return resumed
+
+
+def publish_and_check(harness: CacheHarness, running: Running) -> None:
+    harness.publish(running)
+    check(harness)
+
+
+def deeper(capture: PendingCapture) -> PendingCapture:
+    return capture._replace(depth=capture.depth + 8)
+
+
+def shallower(capture: PendingCapture) -> PendingCapture:
+    return capture._replace(depth=capture.depth - 8)
+
+
+def one_page_deeper(capture: PendingCapture) -> PendingCapture:
+    return capture._replace(depth=capture.depth + 4)
+
+
+@pytest.mark.parametrize("moved", [deeper, shallower, one_page_deeper])
+def test_a_state_attached_elsewhere_is_caught(
+    moved: Callable[[PendingCapture], PendingCapture],
+) -> None:
+    harness = harness_of()
+    running = computed(harness, 1, tokens_of(100))
+    captures = pending(harness, running)
+    captures[0] = moved(next(capture for capture in captures if capture.depth > 8))
+    with pytest.raises(AssertionError, match=r"identity|captured there|owned"):
+        publish_and_check(harness, running)
+
+
+def test_a_state_of_another_prompt_is_caught() -> None:
+    harness = harness_of()
+    running = computed(harness, 1, tokens_of(100))
+    other = computed(harness, 2, tokens_of(100, seed=1))
+    first, second = pending(harness, running)[0], pending(harness, other)[0]
+    pending(harness, running)[0] = first._replace(slot=second.slot)
+    pending(harness, other)[0] = second._replace(slot=first.slot)
+    harness.publish(running)
+    with pytest.raises(AssertionError, match="identity"):
+        check(harness)
+
+
+def test_a_leaked_slot_is_caught() -> None:
+    harness = harness_of()
+    serve(harness, 1, tokens_of(100))
+    harness.slots.alloc(1)
+    with pytest.raises(AssertionError, match="owned 0 times"):
+        check(harness)
+
+
+def test_a_slot_attached_twice_is_caught() -> None:
+    harness = harness_of()
+    running = computed(harness, 1, tokens_of(100))
+    captures = pending(harness, running)
+    slot = int(captures[0].slot)
+    captures[1] = captures[1]._replace(slot=captures[0].slot)
+    harness.publish(running)
+    with pytest.raises(AssertionError, match="identity"):
+        check(harness)
+    report = harness.cache.check_integrity(harness.requests())
+    assert f"slot {slot}: owned 2 times (tree)" in report.violations
+
+
+def test_every_slot_in_use_skips_optional_states_and_goes_on() -> None:
+    """Two rows, eight slots: what they and their publishing may ask for leaves none over."""
+    harness = harness_of(rows=2, slots=8)
+    for round_ in range(6):
+        both = [
+            computed(harness, 2 * round_ + row, tokens_of(60, seed=3 * round_ + row))
+            for row in range(2)
+        ]
+        assert harness.slots.available_size() + harness.cache.mamba_evictable_size() == 2
+        for running in both:
+            assert not pending(harness, running)
+            harness.publish(running)
+            check(harness)
+        for running in both:
+            harness.finish(running)
+            check(harness)
+    counters = harness.cache.counters
+    assert counters.planned == counters.skipped_no_slot > 0
+    assert counters.captured == 0
+
+
+def test_with_every_state_locked_eviction_looks_at_each_once() -> None:
+    harness = harness_of(rows=2, slots=40)
+    locks = []
+    for name in range(4):
+        tokens = tokens_of(100, seed=name)
+        serve(harness, name, tokens)
+        for node, _ in list(harness.walk()):
+            locks.append(harness.cache.lock(node.id))
+    live = len(harness.states())
+    looked = count_calls(harness.cache.planner, "is_live")
+    assert live >= 8
+    assert harness.evict(5, 0).mamba_num_evicted == 0
+    assert len(looked) <= live
+    assert len(harness.states()) == live
+    for lock in locks:
+        harness.cache.unlock(lock)
+    looked.clear()
+    assert harness.evict(5, 0).mamba_num_evicted == 5
+    assert len(looked) <= live
+    check(harness)
+
+
+def count_calls(owner: Any, name: str) -> list[Any]:
+    """Record the calls of a method from now on."""
+    calls: list[Any] = []
+    method = getattr(owner, name)
+
+    def recorded(argument: Any) -> Any:
+        calls.append(argument)
+        return method(argument)
+
+    setattr(owner, name, recorded)
+    return calls
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_a_prompt_of_less_than_a_step_keeps_no_state(length: int) -> None:
+    harness = harness_of()
+    assert serve(harness, 1, tokens_of(length)) == 0
+    assert len(harness.states()) == length // 8
+    assert serve(harness, 2, tokens_of(length)) == 0
+
+
+@pytest.mark.parametrize("length", [9, 60, 63, 64, 65, 100])
+def test_the_same_prompt_again_resumes_from_its_last_grid_depth(length: int) -> None:
+    harness = harness_of()
+    serve(harness, 1, tokens_of(length))
+    assert serve(harness, 2, tokens_of(length)) == (length - 1) // 8 * 8
+
+
+def test_a_prompt_that_ends_inside_another_resumes_from_the_deepest_state_on_it() -> None:
+    harness = harness_of()
+    whole = tokens_of(200)
+    serve(harness, 1, whole)
+    states = harness.states()
+    live = {state.identity for state in states}
+    numbers = harness.identities.along(harness.identities.root(None), whole)
+    depths = [depth for depth, number in enumerate(numbers, 1) if number in live]
+    assert len(depths) >= 3
+    for length in range(1, 201, 3):
+        expected = max((depth for depth in depths if depth <= length), default=0)
+        assert harness.look(whole[:length], None, None).device_prefix_len == expected
+        assert harness.states() == states
+
+
+def test_prompts_that_leave_at_different_depths_keep_all_states() -> None:
+    harness = harness_of(rows=3, slots=60)
+    trunk = tokens_of(160)
+    serve(harness, 1, trunk)
+    for name, depth in enumerate((48, 120, 80, 16), 2):
+        before = harness.states()
+        serve(harness, name, trunk[:depth] + tokens_of(40, seed=name))
+        assert before <= harness.states()
+        assert harness.look(trunk[:depth], None, None).device_prefix_len == depth
+
+
+def test_namespaces_share_nothing() -> None:
+    harness = harness_of()
+    tokens = tokens_of(100)
+    running = harness.start(1, tokens, "one")
+    harness.extend(running, 100)
+    harness.publish(running)
+    harness.finish(running)
+    assert harness.look(tokens, "one", None).device_prefix_len == 96
+    assert harness.look(tokens, "two", None).full_kv_hit_length == 0
+    assert harness.look(tokens, None, None).full_kv_hit_length == 0
+    check(harness)
+
+
+def test_an_aborted_request_publishes_nothing_and_frees_its_slots() -> None:
+    harness = harness_of()
+    running = computed(harness, 1, tokens_of(100))
+    assert pending(harness, running)
+    harness.abort(running)
+    assert not harness.states()
+    assert harness.slots.available_size() == harness.slots.size
+    check(harness)
