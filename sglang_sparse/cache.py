@@ -101,7 +101,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self.tree_core.node_by_id(node_id) if node_id is not None else None,
             f"{req.extra_key!r} {req.cache_salt!r}",
             result.full_kv_hit_length,
-            result.device_prefix_len,
         )
         self._plans[req] = RequestPlan(path, observed=plan is not None and plan.observed)
 
@@ -124,11 +123,13 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self.planner.observe(plan.path)
         if plan.states is None:
             plan.states = self.planner.plan(plan.path, req.prefix_len, length)
-        captures = [
-            PendingCapture(req.prefix_len, depth, state.share, slot)
-            for state, depth in self._states_of_pass(plan, req.prefix_len, req.extend_end)
-            if (slot := self._take_slot(plan, state)) is not None
-        ]
+        captures: list[PendingCapture] = []
+        above = req.prefix_len
+        for state in self._states_of_pass(plan, req.prefix_len, req.extend_end):
+            slot = self._take_slot(state, above)
+            if slot is not None:
+                captures.append(PendingCapture(req.prefix_len, state.depth, state.share, slot))
+                above = state.depth
         plan.pending.extend(captures)
         self._pending_count += len(captures)
         return captures
@@ -139,24 +140,24 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         self.counters.overlap_tokens += plan.path.visit.overlap
         self.counters.resumed_tokens += req.prefix_len
 
-    def _states_of_pass(
-        self, plan: RequestPlan, start: int, end: int
-    ) -> list[tuple[PlannedState, int]]:
-        """Return the planned states of a pass with their depths on its own grid.
+    def _states_of_pass(self, plan: RequestPlan, start: int, end: int) -> list[PlannedState]:
+        """Return the planned states of a pass, their depths on its own grid.
 
         SGLang keeps the state at the last grid depth of each pass by itself.
         """
         last = start + (end - start) // self.grid * self.grid
-        of_pass = []
+        of_pass: list[PlannedState] = []
+        shallowest = start
         for state in plan.states or ():
             depth = start + (state.depth - start) // self.grid * self.grid
-            if start < depth < last:
-                of_pass.append((state, depth))
+            if shallowest < depth < last:
+                of_pass.append(state._replace(depth=depth))
+                shallowest = depth
         self.counters.planned += len(of_pass)
         return of_pass
 
-    def _take_slot(self, plan: RequestPlan, state: PlannedState) -> torch.Tensor | None:
-        """Return a slot for an optional state, or None.
+    def _take_slot(self, state: PlannedState, above: int) -> torch.Tensor | None:
+        """Return a slot for an optional state, or None; `above` is the depth of the one above it.
 
         Running requests go first: what they may still ask for is left to them, free or evictable.
         """
@@ -166,7 +167,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self.counters.skipped_no_slot += 1
             return None
         if free == 0:
-            if not self.planner.is_worth_a_slot(plan.path, state):
+            if not self.planner.is_worth_a_slot(state, above):
                 self.counters.skipped_not_worth += 1
                 return None
             self.evict(EvictParams(num_tokens=0, mamba_num=1))
@@ -212,7 +213,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         plan.pending = [capture for capture in plan.pending if capture.depth > published]
         self._pending_count -= len(ready)
         spans = _spans(path_to_root(self.tree_core.node_by_id(req.last_node)))
-        for capture in sorted(ready, reverse=True):
+        for capture in sorted(ready, key=lambda capture: capture.depth, reverse=True):
             while spans[0][1] >= capture.depth:
                 spans.pop(0)
             node, begin = spans[0]

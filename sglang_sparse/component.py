@@ -42,7 +42,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
     def __init__(self, cache: SparseRadixCache, params: Any) -> None:
         super().__init__(cache, params)
         self._next_branch = 1
-        self._evict_order: Iterator[int] | None = None
+        self._evict_order: Iterator[int] = iter(())
         self._evict_request_count = 0
 
     def commit_insert_component_data(
@@ -95,28 +95,37 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         One state a step, so that SGLang can look after each whether it has enough. The order is
         computed once a walk, which bounds the walk by the number of live states.
         """
-        if self._evict_order is None or tracker[self.component_type] >= self._evict_request_count:
+        if tracker[self.component_type] >= self._evict_request_count:
             return
-        for state in self._evict_order:
-            if not self.cache.planner.is_live(state):
-                continue
-            node = self.tree_core.node_by_id(state)
-            if node.component_data[self.component_type].lock_ref > 0:
-                continue
-            self.tree_core._evict_component_and_detach_lru(
-                node,
-                self,
-                device_frees,
-                host_frees,
-                cache_actions,
-                target=EvictLayer.DEVICE,
-                tracker=tracker,
-            )
-            self.tree_core._update_evictable_leaf_sets(node)
+        node = self._next_victim()
+        if node is None:
             return
+        self.tree_core._evict_component_and_detach_lru(
+            node,
+            self,
+            device_frees,
+            host_frees,
+            cache_actions,
+            target=EvictLayer.DEVICE,
+            tracker=tracker,
+        )
+        self.tree_core._update_evictable_leaf_sets(node)
 
     def _evict_device_end(self) -> None:
-        self._evict_order = None
+        self._evict_order = iter(())
+
+    def _next_victim(self) -> Any | None:
+        """Return the next node of the order whose state no request holds.
+
+        Should the planner ever know of fewer states than the tree, SGLang's own least recently
+        used one is next: a running request that needs a slot must find it.
+        """
+        for state in self._evict_order:
+            if self.cache.planner.is_live(state):
+                node = self.tree_core.node_by_id(state)
+                if node.component_data[self.component_type].lock_ref == 0:
+                    return node
+        return self.tree_core.lru_lists[self.component_type].get_lru_no_lock()
 
     def _set_branch(self, node: Any) -> None:
         """Record the branch of a new leaf, and of the new nodes that it may have above it."""

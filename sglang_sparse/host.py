@@ -96,6 +96,10 @@ _TREE: tuple[HostName, ...] = (
     HostName(_CORE + "._update_evictable_leaf_sets", ("self", "node")),
     HostName(_CORE + "._collect_all_nodes", ("self",)),
     HostName(_CORE + ".sanity_check", ("self", "ongoing_write_through", "ongoing_load_back")),
+    HostName(_CORE, attributes=("lru_lists", "root_node")),
+    HostName(
+        _SRT + "mem_cache.unified_cache.unified_tree_core.UnifiedLRUList.get_lru_no_lock", ("self",)
+    ),
     HostName(_NODE, attributes=("id", "key", "parent", "children", "component_data")),
     HostName(_COMPONENTS + "base.ComponentType", attributes=("MAMBA",)),
     HostName(_COMPONENTS + "base.EvictLayer", attributes=("DEVICE",)),

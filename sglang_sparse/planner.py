@@ -6,6 +6,7 @@ lower half, which keeps the state.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +18,18 @@ from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
 
 BRANCHES_PER_VISIT = 8
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class MatchedPath:
-    """What a request's match found: how far the tree holds its tokens, and its states there."""
+    """What a request's match found: how far the tree holds its tokens, and its states there.
+
+    `states` are ids, the deepest first.
+    """
 
     visit: Visit
     states: tuple[int, ...]
-    resumed: int
 
 
 class Planner:
@@ -39,10 +44,8 @@ class Planner:
     def __init__(self, policy: SparsePolicy) -> None:
         self.policy = policy
 
-    def matched_path(
-        self, node: Any | None, namespace: str, overlap: int, resumed: int
-    ) -> MatchedPath:
-        """Describe a match that ended at `node` (None: at the root) and resumes at `resumed`.
+    def matched_path(self, node: Any | None, namespace: str, overlap: int) -> MatchedPath:
+        """Describe a match of `overlap` tokens that ended at `node` (None: at the root).
 
         Time is linear in the nodes of the path.
         """
@@ -61,19 +64,29 @@ class Planner:
         if len(branches) > BRANCHES_PER_VISIT:
             branches[BRANCHES_PER_VISIT - 1 : -1] = []
         visit = Visit(namespace, tuple(branches), overlap, earlier_length)
-        return MatchedPath(visit, tuple(states), resumed)
+        return MatchedPath(visit, tuple(states))
 
     def observe(self, path: MatchedPath) -> None:
-        """Count a prompt, once."""
-        self.policy.observe(path.visit, filter(self.policy.is_live, path.states))
+        """Count a prompt, once. A failure of the policy is logged: the request goes on."""
+        try:
+            self.policy.observe(path.visit, filter(self.policy.is_live, path.states))
+        except Exception:
+            logger.exception("sglang-sparse: a prompt was not observed: %s", path)
 
     def plan(self, path: MatchedPath, start: int, length: int) -> tuple[PlannedState, ...]:
-        """Return the depths in (start, length] to keep states at, the end last."""
-        return self.policy.plan(path.visit, Extent(start, length, len(path.states)))
+        """Return the depths in (start, length] to keep states at, the end last.
 
-    def is_worth_a_slot(self, path: MatchedPath, planned: PlannedState) -> bool:
+        Empty where the policy fails, which is logged: the request goes on without our states.
+        """
+        try:
+            return self.policy.plan(path.visit, Extent(start, length, len(path.states)))
+        except Exception:
+            logger.exception("sglang-sparse: no states were planned: %s", path)
+            return ()
+
+    def is_worth_a_slot(self, planned: PlannedState, above: int) -> bool:
         """Tell whether a planned state should displace the least valuable live one."""
-        return self.policy.is_worth_a_slot(planned, path.resumed)
+        return self.policy.is_worth_a_slot(planned, above)
 
     def state_added(self, node: Any, planned: PlannedState) -> None:
         """Take up the state that now stands at the end of `node`, at the depth of `planned`."""

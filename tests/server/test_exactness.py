@@ -89,16 +89,17 @@ def test_small_chunks_without_overlap(hostile_server: Server, truth: Transformer
     assert resumed >= 4
 
 
-@pytest.mark.parametrize("namespace", sabotage.NAMESPACES)
+@pytest.mark.parametrize("namespace", [*sabotage.NAMESPACES, "untouched"])
 def test_a_wrong_state_is_caught(
     hostile_server: Server, truth: TransformersTruth, namespace: str
 ) -> None:
     document = words(1500, seed=17)
     prompts = [document[:1200] + words(20, seed=seed) for seed in (1, 2)]
     for prompt in (document, prompts[0]):
-        ask(hostile_server, prompt, namespace)
-    answer = ask(hostile_server, prompts[1], namespace)
+        hostile_server.complete(prompt, 1, extra_key=namespace)
+    answer = hostile_server.complete(prompts[1], 1, top=5, extra_key=namespace)
     assert answer.cached_tokens > 0
-    difference = largest_difference(truth.greedy(prompts[1], NEW_TOKENS), answer)
+    expected = [truth.next_log_probabilities(prompts[1])]
+    difference = largest_difference(expected, answer, same_tokens=False)
     print(f"{namespace}: log-probabilities differ by {difference:.1e}")
-    assert difference > TOLERANCE
+    assert (difference <= TOLERANCE) == (namespace == "untouched")

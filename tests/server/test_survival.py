@@ -103,7 +103,7 @@ def random_steps(server: Server, *, steps: int, seed: int) -> None:
             disconnect(server, prompt * 3, draw.uniform(0.01, 0.2))
         else:
             assert_all_slots_back(server)
-            server.post("/flush_cache")
+            flush(server)
     assert_all_slots_back(server)
     for prompt, answer in draw.sample(asked, min(len(asked), 20)):
         flush(server)
