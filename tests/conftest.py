@@ -19,6 +19,13 @@ COMMON_FLAGS = ["--max-mamba-cache-size", str(SLOTS), "--max-total-tokens", "200
 SPARSE = ["--radix-cache-backend", "sparse"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a long run be asked for."""
+    parser.addoption(
+        "--random-steps", default=120, type=int, help="steps of the random clients (default: 120)"
+    )
+
+
 @pytest.fixture(scope="session")
 def model_folder() -> Path:
     """The tiny hybrid model, built once and kept."""

@@ -215,6 +215,8 @@ class Server:
         if first is None or "meta_info" not in last:
             raise ServerError(f"server: ended its answer with {last}; see {self.log}")
         meta = last["meta_info"]
+        if meta["finish_reason"]["type"] == "abort":
+            raise ServerError(f"server: ended the request: {meta['finish_reason']}")
         return Completion(
             tokens=tuple(last["output_ids"]),
             top=tuple(

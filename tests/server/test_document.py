@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sglang_sparse.demo.server import Server
+from support.comparison import TOLERANCE, largest_difference
 from support.prompts import words
 
 pytestmark = pytest.mark.server
@@ -39,7 +40,7 @@ def test_the_same_prompt_twice(sparse_server: Server, length: int) -> None:
         sparse_server.complete(prompt, 3, top=5),
     )
     assert second.cached_tokens == (length - 1) // GRID * GRID
-    assert second.top == first.top
+    assert largest_difference(first, second) <= TOLERANCE
 
 
 @pytest.mark.parametrize("length", [1, 2, 63, 64])
@@ -139,4 +140,4 @@ def test_the_last_token_is_computed_once(sparse_server: Server) -> None:
     prompt = words(64 * 20 + 1, seed=15)
     first, second = (sparse_server.complete(prompt, 6, top=5) for _ in range(2))
     assert second.prompt_tokens - second.cached_tokens == 1
-    assert second.top == first.top
+    assert largest_difference(first, second) <= TOLERANCE

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
 
-from sglang_sparse.demo.server import Server
+from sglang_sparse.demo.server import Server, ServerError
 from support.comparison import TOLERANCE, largest_difference
 from support.prompts import words
 
@@ -78,16 +81,26 @@ def test_more_requests_than_slots_hold(hostile_server: Server) -> None:
     assert counters["skipped_no_slot"] + counters["skipped_not_worth"] > 0
 
 
-def test_random_clients(hostile_server: Server) -> None:
-    """Forks anywhere, aborts, disconnects and flushes; outputs equal those of an empty cache."""
-    random_steps(hostile_server, steps=120, seed=5)
+def test_random_clients(hostile_server: Server, pytestconfig: pytest.Config) -> None:
+    """Forks anywhere, aborts, disconnects and flushes; outputs equal those of an empty cache.
+
+    The server retracts running requests again and again meanwhile. `--random-steps` sets for how
+    long.
+    """
+    steps = int(pytestconfig.getoption("--random-steps"))
+    random_steps(hostile_server, steps=steps, seed=5)
+    log = hostile_server.log.read_text(errors="replace")
+    assert re.search(r"#retracted_reqs: [1-9]", log)
 
 
 def random_steps(server: Server, *, steps: int, seed: int) -> None:
     draw = random.Random(seed)
-    documents = [words(draw.randrange(300, 2500), seed=40 + row) for row in range(5)]
+    documents = [words(draw.randrange(200, 1300), seed=40 + row) for row in range(5)]
     asked: list[tuple[list[int], Any]] = []
     for step in range(steps):
+        if step % 100 == 99:
+            assert_all_slots_back(server)
+            print(f"step {step + 1}: {server.state()['sparse']['counters']}", flush=True)
         document = draw.choice(documents)
         prompt = document[: draw.randrange(1, len(document))]
         prompt += words(draw.randrange(1, 200), seed=seed * 100_000 + step)
@@ -96,16 +109,16 @@ def random_steps(server: Server, *, steps: int, seed: int) -> None:
             asked.append((prompt, server.complete(prompt, 3, top=5)))
         elif kind < 0.75:
             with ThreadPoolExecutor(3) as pool:
-                list(pool.map(lambda p: server.complete(p, 20), [prompt, document, prompt[::2]]))
+                list(pool.map(lambda p: server.complete(p, 6), [prompt, document, prompt[::2]]))
         elif kind < 0.85:
-            abort_soon(server, prompt * 4, f"step-{seed}-{step}", draw.uniform(0.0, 0.3))
+            abort_soon(server, prompt * 4, f"step-{seed}-{step}", draw.uniform(0.0, 0.1))
         elif kind < 0.95:
-            disconnect(server, prompt * 3, draw.uniform(0.01, 0.2))
+            disconnect(server, prompt * 3, draw.uniform(0.01, 0.1))
         else:
             assert_all_slots_back(server)
             flush(server)
     assert_all_slots_back(server)
-    for prompt, answer in draw.sample(asked, min(len(asked), 20)):
+    for prompt, answer in draw.sample(asked, min(len(asked), 30)):
         flush(server)
         cold = server.complete(prompt, 3, top=5)
         assert cold.cached_tokens == 0
@@ -138,8 +151,7 @@ def disconnect(server: Server, prompt: list[int], seconds: float) -> None:
     _ignore(lambda: httpx.post(f"{server.url}/generate", json=body, timeout=seconds))
 
 
-def _ignore(action: Any) -> None:
-    try:
+def _ignore(action: Callable[[], object]) -> None:
+    """Act as a client whose request may be cut short."""
+    with suppress(httpx.TransportError, ServerError):
         action()
-    except Exception as error:
-        print(f"client: {type(error).__name__}")
