@@ -27,12 +27,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from sglang_sparse.demo.comparison import TOLERANCE, largest_difference
 from sglang_sparse.demo.server import Completion, Server
 from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
 
 GRID = 64
 FIRST_TOKEN, TOKENS = 32, 95
-TOLERANCE = 1e-5
 
 
 @dataclass
@@ -65,9 +65,9 @@ def main() -> int:
                 answers[which] = servers[which].complete(prompt, given.new_tokens, top=5)
             stock.add(answers[0])
             sparse.add(answers[1])
-            difference = _difference(answers[0], answers[1])
+            difference = largest_difference(answers[0], answers[1])
             worst = max(worst, difference)
-            differing += difference > TOLERANCE
+            differing += answers[0].tokens != answers[1].tokens or difference > TOLERANCE
         sparse.states = servers[1].state()["sparse"]["states"]
         counters = servers[1].state()["sparse"]["counters"]
     _print(stock, sparse, total, oracle_tokens(prompts))
@@ -134,16 +134,6 @@ def _start(running: ExitStack, given: argparse.Namespace, logs: Path) -> list[Se
         for server in servers:
             server.wait_until_ready()
     return servers
-
-
-def _difference(one: Completion, other: Completion) -> float:
-    if one.tokens != other.tokens:
-        return float("inf")
-    return max(
-        abs(a.logprob - b.logprob) if a.token == b.token else 0.0
-        for step, twin in zip(one.top, other.top, strict=True)
-        for a, b in zip(sorted(step), sorted(twin), strict=True)
-    )
 
 
 def _print(stock: Served, sparse: Served, total: int, oracle: int) -> None:

@@ -121,12 +121,13 @@ class SparsePolicy:
     def plan(self, visit: Visit, extent: Extent) -> tuple[PlannedState, ...]:
         """Return the depths in (`extent.start`, `extent.length`] to keep states at, rising.
 
-        The last grid depth, the end, is always the last of them where there is one. Where it is
-        the prompt's very length, the one before it is there as well: the same prompt sent again
-        resumes no deeper, since one token is left to compute. So is the junction, where the prompt
-        left the tree, if it lies deeper than the start. What the budget
-        of the path leaves is placed by the exact single-path solution (`place`) for the forecast,
-        in which the tail weighs as much as all other depths while nothing is known.
+        Three of them are given. The end, the last grid depth, is there wherever a grid step fits.
+        Where it is the prompt's very length the one before it is there as well, since the same
+        prompt sent again resumes no deeper: one token is left to compute. And the junction, where
+        the prompt left the tree, if it lies a grid step or more beyond the start.
+
+        What the path's budget leaves is placed by the exact single-path solution (`place`) for the
+        forecast, in which the tail weighs as much as all other depths while nothing is known.
         O(n log n + s M) time for n depths of the forecast, s of them beyond the start, and M
         states.
         """

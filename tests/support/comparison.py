@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from sglang_sparse.demo import comparison
 from sglang_sparse.demo.server import Completion, Likely
 from support.truth import Step
 
@@ -16,26 +17,20 @@ def largest_difference(
 ) -> float:
     """Return the largest difference of log-probabilities over all steps.
 
-    Infinity where the tokens differ, if they should be the same. A token that only one side lists
-    counts by how far it lies above the other side's smallest.
+    Infinity where the tokens differ, if they should be the same.
     """
-    if isinstance(one, Completion):
-        tokens, tops = one.tokens, one.top
-    else:
-        tokens = tuple(step.token for step in one)
-        tops = tuple(tuple(Likely(*likely) for likely in step.top) for step in one)
-    if (same_tokens and tokens != other.tokens) or len(tops) != len(other.top):
+    first = one if isinstance(one, Completion) else _completion(one)
+    if same_tokens and first.tokens != other.tokens:
         return float("inf")
-    return max(
-        (max(_excess(a, b), _excess(b, a)) for a, b in zip(tops, other.top, strict=True)),
-        default=0.0,
-    )
+    return comparison.largest_difference(first, other)
 
 
-def _excess(one: Iterable[Likely], other: Iterable[Likely]) -> float:
-    listed = dict(other)
-    smallest = min(listed.values())
-    return max(
-        abs(logprob - listed[token]) if token in listed else max(0.0, logprob - smallest)
-        for token, logprob in one
+def _completion(steps: Sequence[Step]) -> Completion:
+    return Completion(
+        tokens=tuple(step.token for step in steps),
+        top=tuple(tuple(Likely(*likely) for likely in step.top) for step in steps),
+        prompt_tokens=0,
+        cached_tokens=0,
+        first_token=0.0,
+        total=0.0,
     )
