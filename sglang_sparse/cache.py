@@ -69,7 +69,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = Counters()
         self._plans: WeakKeyDictionary[Any, RequestPlan] = WeakKeyDictionary()
-        self._pending_count = 0
         self._publishing: Any | None = None
         self._integrity: IntegrityReport | None = None
         super().__init__(params)
@@ -131,7 +130,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
                 captures.append(PendingCapture(req.prefix_len, state.depth, state.share, slot))
                 above = state.depth
         plan.pending.extend(captures)
-        self._pending_count += len(captures)
         return captures
 
     def _count(self, req: Any, plan: RequestPlan, length: int) -> None:
@@ -159,14 +157,14 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def _take_slot(self, state: PlannedState, above: int) -> torch.Tensor | None:
         """Return a slot for an optional state, or None; `above` is the depth of the one above it.
 
-        Running requests go first: what they may still ask for is left to them, free or evictable.
+        A running request never waits for it: a pending capture is given up for one that finds
+        neither a free slot nor a state to evict (`revoke_capture`).
         """
         allocator = self.req_to_token_pool.mamba_allocator
-        free = allocator.available_size()
-        if free + self.mamba_evictable_size() <= self._reserved():
-            self.counters.skipped_no_slot += 1
-            return None
-        if free == 0:
+        if allocator.available_size() == 0:
+            if self.mamba_evictable_size() == 0:
+                self.counters.skipped_no_slot += 1
+                return None
             if not self.planner.is_worth_a_slot(state, above):
                 self.counters.skipped_not_worth += 1
                 return None
@@ -178,17 +176,29 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self.counters.captured += 1
         return slot
 
-    def _reserved(self) -> int:
-        """Return how many slots the running requests may still ask for, all rows in use.
+    def still_pending(self, req: Any, capture: PendingCapture) -> bool:
+        """Tell whether a capture's slot is still its own, so that a pass may write it."""
+        plan = self._plans.get(req)
+        return plan is not None and any(pending is capture for pending in plan.pending)
 
-        A row holds its state and its tracking slots, and takes one more when it publishes.
+    def revoke_capture(self) -> bool:
+        """Free the slot of the pending capture of least share; False where there is none.
+
+        A forward pass that runs already may still write to the slot. That is before whatever its
+        next owner does with it, since passes run in order.
         """
-        pool = self.req_to_token_pool
-        per_row = 2 + pool.mamba_ping_pong_track_buffer_size
-        in_tree = self.mamba_evictable_size() + self.mamba_protected_size()
-        allocator = pool.mamba_allocator
-        held = allocator.size - allocator.available_size() - in_tree - self._pending_count
-        return max(int(pool.size * per_row - held), 0)
+        candidates = [
+            (capture.share, order, plan, capture)
+            for order, plan in enumerate(self._plans.values())
+            for capture in plan.pending
+        ]
+        if not candidates:
+            return False
+        _, _, plan, capture = min(candidates, key=lambda candidate: candidate[:2])
+        plan.pending = [pending for pending in plan.pending if pending is not capture]
+        self.req_to_token_pool.mamba_allocator.free(capture.slot)
+        self.counters.revoked += 1
+        return True
 
     # Publish
 
@@ -211,7 +221,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         published = req.kv.cache_protected_len
         ready = [capture for capture in plan.pending if capture.depth <= published]
         plan.pending = [capture for capture in plan.pending if capture.depth > published]
-        self._pending_count -= len(ready)
         spans = _spans(path_to_root(self.tree_core.node_by_id(req.last_node)))
         for capture in sorted(ready, key=lambda capture: capture.depth, reverse=True):
             while spans[0][1] >= capture.depth:
@@ -264,7 +273,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         super().reset()
         for plan in self._plans.values():
             plan.pending = []
-        self._pending_count = 0
         if hasattr(self, "planner"):
             self.planner.forget_states()
 
@@ -294,7 +302,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def _discard(self, captures: Sequence[PendingCapture]) -> None:
         for capture in captures:
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
-        self._pending_count -= len(captures)
         self.counters.discarded += len(captures)
 
 

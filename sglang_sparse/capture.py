@@ -76,7 +76,11 @@ def forward_batch_generation(
     original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Run the forward pass with the batch's captures at hand."""
-    planned = batch.__dict__.pop(ATTRIBUTE, None)
+    planned = [
+        (req, capture)
+        for req, capture in batch.__dict__.pop(ATTRIBUTE, ())
+        if batch.tree_cache.still_pending(req, capture)
+    ]
     if not planned:
         return original(worker, batch, *args, **kwargs)
     row_of = {id(req): row for row, req in enumerate(batch.reqs)}

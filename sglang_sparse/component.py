@@ -92,13 +92,15 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
     ) -> None:
         """Give up the least valuable state that no request holds; its KV stays.
 
-        One state a step, so that SGLang can look after each whether it has enough. The order is
-        computed once a walk, which bounds the walk by the number of live states.
+        Where the tree has none left, a capture that is not published yet is given up. One a step,
+        so that SGLang can look after each whether it has enough. The order is computed once a walk,
+        which bounds the walk by the number of live states.
         """
         if tracker[self.component_type] >= self._evict_request_count:
             return
         node = self._next_victim()
         if node is None:
+            tracker[self.component_type] += self.cache.revoke_capture()
             return
         self.tree_core._evict_component_and_detach_lru(
             node,

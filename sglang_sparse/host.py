@@ -126,7 +126,7 @@ _TREE: tuple[HostName, ...] = (
     ),
     HostName(
         _SRT + "mem_cache.memory_pool.HybridReqToTokenPool",
-        attributes=("size", "mamba_allocator", "mamba_ping_pong_track_buffer_size"),
+        attributes=("size", "mamba_allocator"),
     ),
 )
 
