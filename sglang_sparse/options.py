@@ -13,6 +13,8 @@ BACKEND = "sparse"
 PREFIX = "sparse_"
 CONFIG = "sparse_config"
 
+_KINDS: dict[type, str] = {int: "whole number", float: "number"}
+
 
 class OptionError(ValueError):
     """A setting is unknown, of the wrong type or out of range; the message says which and why."""
@@ -30,7 +32,10 @@ class SparseOptions:
 
     states_per_path: int = field(
         default=8,
-        metadata={"help": "states kept along one path at most, the one at its end included"},
+        metadata={
+            "help": "states along one path up to which more are placed by forecast; the one at a "
+            "prompt's end and the one where it left the tree are kept beyond it, while slots last"
+        },
     )
     decay: float = field(
         default=0.99,
@@ -128,7 +133,7 @@ def _read_file(path: object) -> dict[str, object]:
 def _check_type(name: str, value: object, kind: type) -> None:
     accepted = (int, float) if kind is float else (kind,)
     if isinstance(value, bool) or not isinstance(value, accepted):
-        raise OptionError(f"{flag(name)}: got {value!r}; need a {kind.__name__}; correct the value")
+        raise OptionError(f"{flag(name)}: got {value!r}; need a {_KINDS[kind]}; correct the value")
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

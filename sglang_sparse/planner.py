@@ -98,8 +98,9 @@ class Planner:
         )
 
     def state_gone(self, node: Any) -> None:
-        """Forget the state that stood at the end of `node`."""
-        self.policy.remove(node.id)
+        """Forget the state that stood at the end of `node`, if it was known."""
+        if self.policy.is_live(node.id):
+            self.policy.remove(node.id)
 
     def is_live(self, state: int) -> bool:
         """Tell whether a state still exists."""

@@ -37,7 +37,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         "--mamba-radix-cache-strategy",
         "extra_buffer or extra_buffer_lazy",
-        lambda cfg: cfg.mamba_radix_cache_strategy in ("extra_buffer", "extra_buffer_lazy"),
+        lambda cfg: cfg.mamba_radix_cache_strategy != "no_buffer",
         "set it; no_buffer keeps no state inside a prompt",
     ),
     Requirement(
@@ -84,7 +84,18 @@ def unmet_requirement(server_args: Any) -> str | None:
 
     Reads the settings as SGLang has resolved them, and the model's configuration.
     """
-    cfg = resolving_view(server_args)
+    return (
+        unmet_setting(resolving_view(server_args))
+        or _unmet_by_model(server_args)
+        or _unmet_by_device()
+    )
+
+
+def unmet_setting(cfg: Any) -> str | None:
+    """Return one line on the first of `REQUIREMENTS` that settings do not meet, None if none.
+
+    `cfg` holds SGLang's settings, as the user gave them or as SGLang resolved them.
+    """
     for requirement in REQUIREMENTS:
         if not requirement.is_met(cfg):
             name = requirement.flag.removeprefix("--").replace("-", "_")
@@ -92,7 +103,7 @@ def unmet_requirement(server_args: Any) -> str | None:
                 f"{requirement.flag}: got {getattr(cfg, name)}; need {requirement.need} with "
                 f"--radix-cache-backend {BACKEND}; {requirement.remedy}"
             )
-    return _unmet_by_model(server_args) or _unmet_by_device()
+    return None
 
 
 def _unmet_by_model(server_args: Any) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sglang_sparse.options import BACKEND, PREFIX, OptionError, SparseOptions
-from sglang_sparse.requirements import unmet_requirement
+from sglang_sparse.requirements import unmet_requirement, unmet_setting
 
 OPTIONS = "_sparse_options"
 FROM_COMMAND_LINE = "_sparse_from_command_line"
@@ -16,14 +16,18 @@ FROM_COMMAND_LINE = "_sparse_from_command_line"
 def from_command_line(original: Callable[..., Any], cls: Any, args: argparse.Namespace) -> Any:
     """Build SGLang's settings from parsed flags, and carry ours along.
 
-    Exits with one line on a wrong flag, as argparse does.
+    Exits with one line on what cannot work, before SGLang looks at the settings itself.
     """
     given = {name: value for name, value in vars(args).items() if name.startswith(PREFIX)}
-    server_args = original(cls, args)
     try:
-        _carry(server_args, given)
+        options = _options(args.radix_cache_backend, given)
     except OptionError as error:
         raise SystemExit(f"error: {error}") from None
+    unmet = unmet_setting(args) if options is not None else None
+    if unmet is not None:
+        raise SystemExit(f"error: {unmet}")
+    server_args = original(cls, args)
+    setattr(server_args, OPTIONS, options)
     setattr(server_args, FROM_COMMAND_LINE, True)
     return server_args
 
@@ -33,8 +37,9 @@ def engine_server_args(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def construct(**keywords: Any) -> Any:
         given = {name: keywords.pop(name) for name in list(keywords) if name.startswith(PREFIX)}
+        options = _options(keywords.get("radix_cache_backend"), given)
         server_args = original(**keywords)
-        _carry(server_args, given)
+        setattr(server_args, OPTIONS, options)
         return server_args
 
     return construct
@@ -64,12 +69,14 @@ def check(server_args: Any) -> None:
     raise ValueError(unmet)
 
 
-def _carry(server_args: Any, given: dict[str, object]) -> None:
-    if given and server_args.radix_cache_backend != BACKEND:
+def _options(backend: str | None, given: dict[str, object]) -> SparseOptions | None:
+    """Read the settings given for our back end; None where another one is chosen."""
+    if backend == BACKEND:
+        return SparseOptions.from_mapping(given)
+    if given:
         name = "--" + next(iter(given)).replace("_", "-")
         raise OptionError(
             f"{name}: got a value; need --radix-cache-backend {BACKEND}; "
             "add that flag or leave this one out"
         )
-    if server_args.radix_cache_backend == BACKEND:
-        setattr(server_args, OPTIONS, SparseOptions.from_mapping(given))
+    return None

@@ -28,7 +28,8 @@ class PolicySettings:
     Parameters
     ----------
     states_per_path
-        States along one path at most, the one at its end included.
+        States along one path, the one at its end included, up to which more are placed by
+        forecast. The end and the junction are planned beyond it too.
     grid
         Distance in tokens between depths where a state can exist, counted from where a prompt's
         computation starts.

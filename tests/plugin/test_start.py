@@ -13,7 +13,9 @@ from sglang.srt.server_args import ServerArgs
 
 from sglang_sparse import host, plugin, requirements, startup
 from sglang_sparse.options import OptionError, SparseOptions
+from sglang_sparse.planner import Planner
 from sglang_sparse.requirements import REQUIREMENTS, unmet_requirement
+from tree_placement.policy import PolicySettings, SparsePolicy
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +167,22 @@ def test_without_the_flag_only_settings_are_hooked(monkeypatch: pytest.MonkeyPat
         "sglang.srt.server_args.ServerArgs.check_server_args",
         "sglang.srt.server_args.ServerArgs.from_cli_args",
     ]
+
+
+def test_a_flag_that_cannot_work_exits_before_sglang_reads_it() -> None:
+    parser = argparse.ArgumentParser()
+    ServerArgs.add_cli_args(parser)
+    flags = ["--model-path", "M", "--radix-cache-backend", "sparse"]
+    for more, line in (
+        (["--mamba-radix-cache-strategy", "no_buffer"], "--mamba-radix-cache-strategy: got no_b"),
+        (["--speculative-algorithm", "EAGLE"], "--speculative-algorithm: got EAGLE; need not set"),
+        (["--linear-attn-backend", "flashinfer"], "--linear-attn-prefill-backend: got "),
+    ):
+        with pytest.raises(SystemExit, match=f"error: {line}"):
+            startup.from_command_line(pytest.fail, None, parser.parse_args([*flags, *more]))
+
+
+def test_a_state_the_planner_does_not_know_can_go() -> None:
+    """Eviction falls back to SGLang's own order, whose states the policy may not know."""
+    planner = Planner(SparsePolicy(PolicySettings()))
+    planner.state_gone(SimpleNamespace(id=5))
