@@ -83,7 +83,7 @@ _TREE: tuple[HostName, ...] = (
     HostName(_BASE + "MatchPrefixParams", attributes=("req",)),
     HostName(
         _BASE + "MatchResult",
-        attributes=("full_kv_hit_length", "device_prefix_len", "last_visited_node_id"),
+        attributes=("full_kv_hit_length", "last_visited_node_id"),
     ),
     HostName(_CORE + ".node_by_id", ("self", "node_id")),
     HostName(_CORE + "._split_node", ("self", "key", "child", "split_len")),
