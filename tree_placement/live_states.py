@@ -117,10 +117,28 @@ class LiveStates:
         ranked = states[np.lexsort((states, values))]
         yield from (state for state in ranked.tolist() if state != least)
 
-    def least(self) -> float:
-        """Return the least value of a live state, infinity where there is none."""
-        values = self._values()[self._state >= 0]
-        return float(values.min()) if values.size else float("inf")
+    def longest_path(self, state: int) -> list[int]:
+        """Return the states of the path through `state` that has most, the deepest first.
+
+        Of equally long ones the one whose deepest has the lowest id. Time is linear in the states
+        above and below.
+        """
+        level = [state]
+        while level:
+            deepest = min(level)
+            level = [deeper for each in level for deeper in self._below[each]]
+        path = []
+        current: int | None = deepest
+        while current is not None:
+            path.append(current)
+            current = self._above[current]
+        return path
+
+    def value(self, state: int) -> float:
+        """Return what a state is expected to save, as `saving` counts it. O(1) time."""
+        row = self._rows[state]
+        age = self._now - float(self._last[row])
+        return saving(float(self._gap[row]), float(self._share[row]), age)
 
     def _values(self) -> NDArray[np.float64]:
         return saving(self._gap, self._share, self._now - self._last)

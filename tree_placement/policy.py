@@ -8,7 +8,7 @@ which to give up (`eviction_order`). Depths are in tokens, time is counted in pr
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,8 +28,7 @@ class PolicySettings:
     Parameters
     ----------
     states_per_path
-        States along one path, the one at its end included, up to which more are placed by
-        forecast. The end and the junction are planned beyond it too.
+        States along one path at most, the one at its end included.
     grid
         Distance in tokens between depths where a state can exist, counted from where a prompt's
         computation starts.
@@ -122,10 +121,11 @@ class SparsePolicy:
     def plan(self, visit: Visit, extent: Extent) -> tuple[PlannedState, ...]:
         """Return the depths in (`extent.start`, `extent.length`] to keep states at, rising.
 
-        Three of them are given. The end, the last grid depth, is there wherever a grid step fits.
-        Where it is the prompt's very length the one before it is there as well, since the same
-        prompt sent again resumes no deeper: one token is left to compute. And the junction, where
-        the prompt left the tree, if it lies a grid step or more beyond the start.
+        Some of them are given, as many as a path may have: the end, the last grid depth; the
+        junction, where the prompt left the tree, if it lies a grid step or more beyond the start;
+        and where the end is the prompt's very length the one before it, since the same prompt sent
+        again resumes no deeper: one token is left to compute. They are planned on a path that has
+        all its states as well, of which the least valuable then goes.
 
         What the path's budget leaves is placed by the exact single-path solution (`place`) for the
         forecast, in which the tail weighs as much as all other depths while nothing is known.
@@ -133,19 +133,16 @@ class SparsePolicy:
         states.
         """
         grid, start = self.settings.grid, extent.start
-        steps = (extent.length - start) // grid
-        if steps < 1:
+        given = self._given(visit, extent)
+        if not given:
             return ()
-        given = {steps * grid, (extent.length - 1 - start) // grid * grid} - {0}
-        if visit.overlap - start >= grid:
-            given.add((visit.overlap - start) // grid * grid)
         weights = self._forecast(visit, extent)
         total = float(np.sum(weights.weights))
         beyond = weights.depths > start
         ahead = SparseWeights(weights.depths[beyond] - start, weights.weights[beyond])
         budget = max(self.settings.states_per_path - extent.states - len(given), 0)
         placed = place(ahead, budget, grid=grid, fixed=sorted(given)).depths
-        depths = np.array(sorted(given | set(placed.tolist())), dtype=np.int64)
+        depths = np.array(sorted({*given, *placed.tolist()}), dtype=np.int64)
         shares = _shares(ahead, depths) / total if total > 0.0 else np.zeros(depths.size)
         return tuple(
             PlannedState(start + int(depth), float(share))
@@ -177,10 +174,35 @@ class SparsePolicy:
         """Return the live states, the one expected to save least first. O(n log n) time."""
         return self._states.order()
 
-    def is_worth_a_slot(self, planned: PlannedState, above: int) -> bool:
+    def surplus(self, state: int, may_go: Callable[[int], bool]) -> int | None:
+        """Return a live state to give up because a path through `state` has too many.
+
+        It is the one expected to save least, of equal ones the lowest id, among those that
+        `may_go` lets go of the path with most states. The path's deepest state stays. None where
+        no path has more than `PolicySettings.states_per_path`, or none of its states may go. Time
+        is linear in the states above and below `state`.
+        """
+        if state not in self._states:
+            return None
+        path = self._states.longest_path(state)
+        if len(path) <= self.settings.states_per_path:
+            return None
+        free = [each for each in path[1:] if may_go(each)]
+        return min(free, key=lambda each: (self._states.value(each), each), default=None)
+
+    def is_worth_a_slot(self, planned: PlannedState, above: int, displaced: int) -> bool:
         """Tell whether a planned state, `above` being the depth of the one above it, is expected
-        to save more than the least valuable live state. O(n) time."""
-        return saving(planned.depth - above, planned.share, 0.0) > self._states.least()
+        to save more than the live state that it would displace. O(1) time."""
+        expected = saving(float(planned.depth - above), planned.share, 0.0)
+        return expected > self._states.value(displaced)
+
+    def _given(self, visit: Visit, extent: Extent) -> list[int]:
+        """Return the depths that need no forecast, from `extent.start`, the most useful first."""
+        grid = self.settings.grid
+        computed = extent.length - extent.start
+        junction = min(visit.overlap - extent.start, computed)
+        steps = [each // grid for each in (computed, junction, computed - 1) if each >= grid]
+        return [step * grid for step in dict.fromkeys(steps)][: self.settings.states_per_path]
 
     def _model(self, namespace: str) -> OverlapModel:
         model = self._models.get(namespace)

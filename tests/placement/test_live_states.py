@@ -44,6 +44,10 @@ class SlowStates:
             current = self.above(current)
         return found
 
+    def longest_path(self, node: int) -> list[int]:
+        through = [path for path in map(self.path, self.live) if node in path]
+        return min(through, key=lambda path: (-len(path), path[0]))
+
     def value(self, node: int) -> float:
         above = self.above(node)
         gap = float(self.depths[node] - (self.depths[above] if above is not None else 0))
@@ -104,7 +108,9 @@ def test_every_operation_agrees_with_the_slow_version(seed: int) -> None:
         assert [other in states for other in range(60)] == [
             other in slow.live for other in range(60)
         ]
-        assert states.least() == min(map(slow.value, slow.live), default=float("inf"))
+        for live in slow.live:
+            assert states.value(live) == slow.value(live)
+            assert states.longest_path(live) == slow.longest_path(live)
 
 
 def test_a_state_left_out_of_below_would_be_seen() -> None:
@@ -119,8 +125,7 @@ def test_a_state_left_out_of_below_would_be_seen() -> None:
     assert list(states.order()) != slow.order()
 
 
-def test_no_state_saves_less_than_any() -> None:
-    assert LiveStates().least() == float("inf")
+def test_no_state_is_in_no_order() -> None:
     assert list(LiveStates().order()) == []
 
 

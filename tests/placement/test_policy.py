@@ -61,10 +61,12 @@ def test_what_holds_of_every_plan(seed: int) -> None:
         assert all(extent.start < depth <= extent.length for depth in depths)
         assert all((depth - extent.start) % GRID == 0 for depth in depths)
         end, junction = floor(extent.length, extent.start), floor(visit.overlap, extent.start)
-        given = {end, floor(extent.length - 1, extent.start), junction} - {extent.start}
+        limit = policy.settings.states_per_path
+        useful = [end, junction, floor(extent.length - 1, extent.start)]
+        given = list(dict.fromkeys(each for each in useful if each > extent.start))[:limit]
         assert depths[-1] == end
-        assert given <= set(depths)
-        assert len(depths) <= max(policy.settings.states_per_path - extent.states, len(given))
+        assert set(given) <= set(depths)
+        assert len(depths) <= max(limit - extent.states, len(given))
         shares = [state.share for state in plan]
         assert min(shares) >= 0.0
         assert sum(shares) <= 1.0 + 1e-9
@@ -155,20 +157,39 @@ def test_states_come_and_go() -> None:
     assert list(policy.eviction_order()) == []
 
 
+def anything(state: int) -> bool:
+    return True
+
+
+def test_a_path_with_too_many_states_gives_up_the_least_valuable() -> None:
+    policy = SparsePolicy(PolicySettings(states_per_path=3))
+    for state, above in enumerate([None, 0, 1, 1, 3, 0]):
+        share = 0.1 if state == 1 else 0.5
+        policy.add(state, PlannedState(64 * (state + 1), share), above, ())
+    assert policy.surplus(1, anything) == 1, "of 0, 1 and 3, whose value is least"
+    assert policy.surplus(1, lambda state: state != 1) == 0
+    assert policy.surplus(1, lambda state: state == 4) is None, "the deepest stays"
+    assert policy.surplus(2, anything) is policy.surplus(5, anything) is None
+    policy.remove(3)
+    assert policy.surplus(1, anything) is None
+    assert policy.surplus(3, anything) is None, "gone"
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_a_state_is_worth_a_slot_where_it_saves_more_than_the_least(seed: int) -> None:
+def test_a_state_is_worth_a_slot_where_it_saves_more_than_what_it_displaces(seed: int) -> None:
     draw = random.Random(seed)
     policy = SparsePolicy(PolicySettings())
-    assert not policy.is_worth_a_slot(PlannedState(10**6, 1.0), 0), "no state to displace"
-    least = float("inf")
+    values = []
     for state in range(20):
         depth, share = 64 * draw.randrange(1, 100), draw.random()
         policy.add(state, PlannedState(depth, share), None, ())
-        least = min(least, depth * (share + 0.02) / 16.0)
+        values.append(depth * (share + 0.02) / 16.0)
     for _ in range(200):
         above, gap, share = draw.randrange(5000), draw.randrange(1, 6400), draw.random()
-        expected = gap * (share + 0.02) / 16.0 > least
-        assert policy.is_worth_a_slot(PlannedState(above + gap, share), above) is expected
+        displaced = draw.randrange(20)
+        expected = gap * (share + 0.02) / 16.0 > values[displaced]
+        planned = PlannedState(above + gap, share)
+        assert policy.is_worth_a_slot(planned, above, displaced) is expected
 
 
 # Placement learned from documents whose prompts leave at two kinds of place
