@@ -101,8 +101,8 @@ def _install_hooks() -> None:
 def _announce(cache: SparseRadixCache, options: SparseOptions) -> None:
     pool = cache.req_to_token_pool
     logger.info(
-        "sglang-sparse: grid %d tokens, %d slots (%d rows of running requests), up to %d states "
-        "a path by forecast, tree core %s, overlaps in bins of %d tokens decayed by %g",
+        "sglang-sparse: grid %d tokens, %d slots (%d rows of running requests), at most %d states "
+        "a path, tree core %s, overlaps in bins of %d tokens decayed by %g",
         cache.grid,
         pool.mamba_allocator.size,
         pool.size,

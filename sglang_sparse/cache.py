@@ -33,13 +33,14 @@ class PendingCapture(NamedTuple):
     """A state that a forward pass writes, not yet in the tree.
 
     `depth` counts from the root, the pass computes from depth `start`; `slot` is a tensor of one
-    element.
+    element. `written` tells that the pass has run.
     """
 
     start: int
     depth: int
     share: float
     slot: torch.Tensor
+    written: bool = False
 
 
 @dataclass
@@ -70,6 +71,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         self.counters = Counters()
         self._plans: WeakKeyDictionary[Any, RequestPlan] = WeakKeyDictionary()
         self._publishing: Any | None = None
+        self._new_states: list[int] = []
         self._integrity: IntegrityReport | None = None
         super().__init__(params)
 
@@ -162,10 +164,11 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         """
         allocator = self.req_to_token_pool.mamba_allocator
         if allocator.available_size() == 0:
-            if self.mamba_evictable_size() == 0:
+            displaced = self.components[ComponentType.MAMBA].least_valuable()
+            if displaced is None:
                 self.counters.skipped_no_slot += 1
                 return None
-            if not self.planner.is_worth_a_slot(state, above):
+            if not self.planner.is_worth_a_slot(state, above, displaced):
                 self.counters.skipped_not_worth += 1
                 return None
             self.evict(EvictParams(num_tokens=0, mamba_num=1))
@@ -180,6 +183,15 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         """Tell whether a capture's slot is still its own, so that a pass may write it."""
         plan = self._plans.get(req)
         return plan is not None and any(pending is capture for pending in plan.pending)
+
+    def mark_written(self, req: Any, capture: PendingCapture) -> None:
+        """Note that a forward pass has written a capture: it may be published."""
+        plan = self._plans.get(req)
+        if plan is not None:
+            plan.pending = [
+                pending._replace(written=True) if pending is capture else pending
+                for pending in plan.pending
+            ]
 
     def revoke_capture(self) -> bool:
         """Free the slot of the pending capture of least share; False where there is none.
@@ -203,8 +215,12 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     # Publish
 
     def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
-        """Publish the request as SGLang does, then attach the states of what was published."""
+        """Publish the request as SGLang does, then attach the states of what was published.
+
+        A path that has more states than its budget then gives up the least valuable ones.
+        """
         self._publishing = req
+        self._new_states = []
         try:
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
         finally:
@@ -212,21 +228,27 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         plan = self._plans.get(req)
         if plan is not None and plan.pending:
             self._attach(req, plan)
+        for state in self._new_states:
+            self._bound_path(state)
 
     def _attach(self, req: Any, plan: RequestPlan) -> None:
         """Split the request's published path at the captured depths and hand over their slots.
 
-        What lies deeper than the request's published KV waits for the next checkpoint.
+        What lies deeper than the request's published KV waits for the next checkpoint. A capture
+        whose forward pass never ran is given back.
         """
         published = req.kv.cache_protected_len
         ready = [capture for capture in plan.pending if capture.depth <= published]
         plan.pending = [capture for capture in plan.pending if capture.depth > published]
+        self._discard([capture for capture in ready if not capture.written])
         spans = _spans(path_to_root(self.tree_core.node_by_id(req.last_node)))
-        for capture in sorted(ready, key=lambda capture: capture.depth, reverse=True):
-            while spans[0][1] >= capture.depth:
+        written = [capture for capture in ready if capture.written]
+        for capture in sorted(written, key=lambda capture: capture.depth, reverse=True):
+            while spans[0].begin >= capture.depth:
                 spans.pop(0)
-            node, begin = spans[0]
-            spans[0] = (self._attach_at(node, capture, capture.depth - begin), begin)
+            span = spans[0]
+            node = self._attach_at(span.node, capture, capture.depth - span.begin)
+            spans[0] = span._replace(node=node)
 
     def _attach_at(self, node: Any, capture: PendingCapture, offset: int) -> Any:
         """Give a capture's slot to the tree, `offset` tokens into `node`; return the node there."""
@@ -238,9 +260,26 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
             return node
         core.set_component_device_value(node.id, ComponentType.MAMBA, capture.slot)
-        self.planner.state_added(node, PlannedState(capture.depth, capture.share))
+        self.state_added(node, PlannedState(capture.depth, capture.share))
         self.counters.published += 1
         return node
+
+    def state_added(self, node: Any, planned: PlannedState) -> None:
+        """Note the state that a publication has just put at the end of `node`."""
+        self._new_states.append(node.id)
+        self.planner.state_added(node, planned)
+
+    def _bound_path(self, state: int) -> None:
+        """Give up states on the paths through `state` until none has more than its budget.
+
+        A path's deepest state stays, and so does one that a request holds.
+        """
+        states = self.components[ComponentType.MAMBA]
+        while (surplus := self.planner.surplus(state, states.may_go)) is not None:
+            states.give_up(surplus)
+            self.counters.trimmed += 1
+            if self.planner.is_live(surplus):
+                return
 
     def planned_state(self, node: Any) -> PlannedState:
         """Return the state that SGLang publishes at `node`, with the share planned for it."""
@@ -305,11 +344,18 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         self.counters.discarded += len(captures)
 
 
-def _spans(nodes: Sequence[Any]) -> list[tuple[Any, int]]:
+class _Span(NamedTuple):
+    """A node of a path, and the depth where its key begins."""
+
+    node: Any
+    begin: int
+
+
+def _spans(nodes: Sequence[Any]) -> list[_Span]:
     """Return each node of a path, the deepest first, with the depth where it begins."""
     end = sum(len(node.key) for node in nodes)
     spans = []
     for node in nodes:
         end -= len(node.key)
-        spans.append((node, end))
+        spans.append(_Span(node, end))
     return spans

@@ -76,14 +76,14 @@ def forward_batch_generation(
     original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Run the forward pass with the batch's captures at hand."""
+    row_of = {id(req): row for row, req in enumerate(batch.reqs)}
     planned = [
         (req, capture)
         for req, capture in batch.__dict__.pop(ATTRIBUTE, ())
-        if batch.tree_cache.still_pending(req, capture)
+        if id(req) in row_of and batch.tree_cache.still_pending(req, capture)
     ]
     if not planned:
         return original(worker, batch, *args, **kwargs)
-    row_of = {id(req): row for row, req in enumerate(batch.reqs)}
     _Pass.captures = ForwardCaptures(
         [
             RowCapture(row_of[id(req)], capture.depth - capture.start, capture.slot)
@@ -91,9 +91,12 @@ def forward_batch_generation(
         ]
     )
     try:
-        return original(worker, batch, *args, **kwargs)
+        result = original(worker, batch, *args, **kwargs)
     finally:
         _Pass.captures = None
+    for req, capture in planned:
+        batch.tree_cache.mark_written(req, capture)
+    return result
 
 
 def gdn_forward_extend(
@@ -144,7 +147,10 @@ def gdn_extend(
     query_start_loc: torch.Tensor,
     **kwargs: Any,
 ) -> Any:
-    """Run one layer's recurrence with the kernel that also writes the captured states."""
+    """Run one layer's recurrence with the kernel that also writes the captured states.
+
+    What `kwargs` holds is for kernels with checkpoints of their own, which the start refuses.
+    """
     if _Pass.in_layer is None:
         return original(
             dispatcher,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType, EvictLayer
 from sglang.srt.mem_cache.unified_cache.components.mamba import MambaComponent
+from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import BaseEvictionResult
 
 if TYPE_CHECKING:
     from sglang_sparse.cache import SparseRadixCache
@@ -42,7 +43,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
     def __init__(self, cache: SparseRadixCache, params: Any) -> None:
         super().__init__(cache, params)
         self._next_branch = 1
-        self._evict_order: Iterator[int] = iter(())
+        self._eviction_order: Iterator[int] = iter(())
         self._evict_request_count = 0
 
     def commit_insert_component_data(
@@ -53,7 +54,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
             self._set_branch(node)
         super().commit_insert_component_data(node, is_new_leaf, params, result, cache_actions)
         if not result.mamba_exist:
-            self.cache.planner.state_added(node, self.cache.planned_state(node))
+            self.cache.state_added(node, self.cache.planned_state(node))
 
     def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
         """Leave the state with the lower half; both halves stay of one branch."""
@@ -81,7 +82,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
 
     def _evict_device_start(self, request_cnt: int) -> None:
         self._evict_request_count = request_cnt
-        self._evict_order = self.cache.planner.eviction_order()
+        self._eviction_order = self.cache.planner.eviction_order()
 
     def _evict_device_next_node(
         self,
@@ -98,10 +99,51 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         """
         if tracker[self.component_type] >= self._evict_request_count:
             return
-        node = self._next_victim()
+        node = self._first_free(self._eviction_order)
         if node is None:
             tracker[self.component_type] += self.cache.revoke_capture()
             return
+        self._give_up(node, device_frees, host_frees, cache_actions, tracker)
+
+    def _evict_device_end(self) -> None:
+        self._eviction_order = iter(())
+
+    def least_valuable(self) -> int | None:
+        """Return the least valuable state that no request holds; None where there is none."""
+        node = self._first_free(self.cache.planner.eviction_order())
+        return node.id if node is not None else None
+
+    def may_go(self, state: int) -> bool:
+        """Tell whether a state still stands in the tree and no running request holds it."""
+        try:
+            data = self.tree_core.node_by_id(state).component_data[self.component_type]
+        except KeyError:
+            return False
+        return data.value is not None and data.lock_ref == 0
+
+    def give_up(self, state: int) -> None:
+        """Free one state at once; its KV stays."""
+        result = BaseEvictionResult()
+        tracker = dict.fromkeys(self.cache.tree_components, 0)
+        try:
+            self._give_up(
+                self.tree_core.node_by_id(state),
+                result.device_frees,
+                result.host_frees,
+                result.cache_actions,
+                tracker,
+            )
+        finally:
+            self.cache._apply_eviction_result(result)
+
+    def _give_up(
+        self,
+        node: Any,
+        device_frees: dict[Any, list[torch.Tensor]],
+        host_frees: dict[Any, list[torch.Tensor]],
+        cache_actions: list[Any],
+        tracker: dict[Any, int],
+    ) -> None:
         self.tree_core._evict_component_and_detach_lru(
             node,
             self,
@@ -113,20 +155,15 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         )
         self.tree_core._update_evictable_leaf_sets(node)
 
-    def _evict_device_end(self) -> None:
-        self._evict_order = iter(())
+    def _first_free(self, order: Iterator[int]) -> Any | None:
+        """Return the next node of an order whose state no request holds.
 
-    def _next_victim(self) -> Any | None:
-        """Return the next node of the order whose state no request holds.
-
-        Should the planner ever know of fewer states than the tree, SGLang's own least recently
-        used one is next: a running request that needs a slot must find it.
+        Should the planner ever know other states than the tree, SGLang's own least recently used
+        one is next: a running request that needs a slot must find it.
         """
-        for state in self._evict_order:
-            if self.cache.planner.is_live(state):
-                node = self.tree_core.node_by_id(state)
-                if node.component_data[self.component_type].lock_ref == 0:
-                    return node
+        for state in order:
+            if self.may_go(state):
+                return self.tree_core.node_by_id(state)
         return self.tree_core.lru_lists[self.component_type].get_lru_no_lock()
 
     def _set_branch(self, node: Any) -> None:

@@ -12,6 +12,7 @@ class Counters:
     A planned state is captured, or skipped: for want of a slot, or as not worth the state that it
     would displace. A captured one is published to the tree, is superseded (a state stood there
     already), is revoked for a running request that needs the slot, or is discarded with its own.
+    A published one is trimmed where its path has more states than its budget.
     """
 
     prompts: int = 0
@@ -24,5 +25,6 @@ class Counters:
     skipped_not_worth: int = 0
     published: int = 0
     superseded: int = 0
+    trimmed: int = 0
     revoked: int = 0
     discarded: int = 0

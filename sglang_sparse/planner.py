@@ -7,9 +7,10 @@ lower half, which keeps the state.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
@@ -19,6 +20,34 @@ from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
 BRANCHES_PER_VISIT = 8
 
 logger = logging.getLogger(__name__)
+
+_FAILED = "sglang-sparse: the policy failed in %s; the request goes on without it"
+
+NO_STATE: int | None = None
+NO_STATES: tuple[PlannedState, ...] = ()
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def _survives(
+    without: Answer,
+) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
+    """Log what a method of the planner raises, and answer `without` instead: an optional state is
+    never worth a scheduler."""
+
+    def wrap(method: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+        @wraps(method)
+        def guarded(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+            try:
+                return method(*args, **kwargs)
+            except Exception:
+                logger.exception(_FAILED, method.__name__)
+                return without
+
+        return guarded
+
+    return wrap
 
 
 @dataclass(frozen=True)
@@ -66,28 +95,22 @@ class Planner:
         visit = Visit(namespace, tuple(branches), overlap, earlier_length)
         return MatchedPath(visit, tuple(states))
 
+    @_survives(None)
     def observe(self, path: MatchedPath) -> None:
-        """Count a prompt, once. A failure of the policy is logged: the request goes on."""
-        try:
-            self.policy.observe(path.visit, filter(self.policy.is_live, path.states))
-        except Exception:
-            logger.exception("sglang-sparse: a prompt was not observed: %s", path)
+        """Count a prompt, once."""
+        self.policy.observe(path.visit, filter(self.policy.is_live, path.states))
 
+    @_survives(NO_STATES)
     def plan(self, path: MatchedPath, start: int, length: int) -> tuple[PlannedState, ...]:
-        """Return the depths in (start, length] to keep states at, the end last.
+        """Return the depths in (start, length] to keep states at, the end last."""
+        return self.policy.plan(path.visit, Extent(start, length, len(path.states)))
 
-        Empty where the policy fails, which is logged: the request goes on without our states.
-        """
-        try:
-            return self.policy.plan(path.visit, Extent(start, length, len(path.states)))
-        except Exception:
-            logger.exception("sglang-sparse: no states were planned: %s", path)
-            return ()
+    @_survives(False)
+    def is_worth_a_slot(self, planned: PlannedState, above: int, displaced: int) -> bool:
+        """Tell whether a planned state should displace the live one `displaced`."""
+        return self.policy.is_worth_a_slot(planned, above, displaced)
 
-    def is_worth_a_slot(self, planned: PlannedState, above: int) -> bool:
-        """Tell whether a planned state should displace the least valuable live one."""
-        return self.policy.is_worth_a_slot(planned, above)
-
+    @_survives(None)
     def state_added(self, node: Any, planned: PlannedState) -> None:
         """Take up the state that now stands at the end of `node`, at the depth of `planned`."""
         above = node.parent
@@ -97,18 +120,27 @@ class Planner:
             node.id, planned, above.id if above is not None else None, _nearest_states_below(node)
         )
 
+    @_survives(None)
     def state_gone(self, node: Any) -> None:
         """Forget the state that stood at the end of `node`, if it was known."""
         if self.policy.is_live(node.id):
             self.policy.remove(node.id)
+
+    @_survives(NO_STATE)
+    def surplus(self, state: int, may_go: Callable[[int], bool]) -> int | None:
+        """Return a state to give up because a path through `state` has too many, None if none."""
+        return self.policy.surplus(state, may_go)
 
     def is_live(self, state: int) -> bool:
         """Tell whether a state still exists."""
         return self.policy.is_live(state)
 
     def eviction_order(self) -> Iterator[int]:
-        """Return the states' node ids, the least valuable first."""
-        return self.policy.eviction_order()
+        """Yield the states' node ids, the least valuable first."""
+        try:
+            yield from self.policy.eviction_order()
+        except Exception:
+            logger.exception(_FAILED, "eviction_order")
 
     def violations(self, root: Any) -> Iterator[str]:
         """Yield a sentence for each state that the tree has and the policy has not, or reverse."""
@@ -119,7 +151,7 @@ class Planner:
             waiting.extend(node.children.values())
             if _has_state(node) and node is not root:
                 in_tree.add(node.id)
-        known = set(self.policy.eviction_order())
+        known = set(self.eviction_order())
         yield from (f"state {state}: in the tree, unknown" for state in sorted(in_tree - known))
         yield from (f"state {state}: known, not in the tree" for state in sorted(known - in_tree))
 

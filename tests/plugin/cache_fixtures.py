@@ -54,11 +54,15 @@ class CacheHarness:
         One of `cache_pools.configurations`.
     sparse
         Whether the cache is ours; SGLang's own otherwise.
+    states_per_path
+        States along one path at most, where it is ours.
     """
 
-    def __init__(self, cfg: CacheConfig, *, sparse: bool) -> None:
+    def __init__(self, cfg: CacheConfig, *, sparse: bool, states_per_path: int = 4) -> None:
         self.cfg, self.sparse, self.grid = cfg, sparse, grid_of(cfg)
-        self.cache, self.kv, self.rows = build_cache(cfg, sparse=sparse)
+        self.cache, self.kv, self.rows = build_cache(
+            cfg, sparse=sparse, states_per_path=states_per_path
+        )
         self._kit = UnifiedRadixCacheFixtures()
         self._kit.cfg = cfg
         self.identities = Identities()
@@ -100,6 +104,7 @@ class CacheHarness:
         for _, capture in batch.__dict__.get(ATTRIBUTE, ()):
             row_depth = capture.depth - capture.start
             self._mark(capture.slot, running.identities[req.prefix_len + row_depth - 1])
+            self.cache.mark_written(req, capture)
         self._mark(req.kv.mamba_pool_idx, running.identities[end - 1])
         self._mark_kv(running, req.prefix_len, end)
         running.stage = "computed"
@@ -108,11 +113,13 @@ class CacheHarness:
     def publish(self, running: Running) -> None:
         """Publish what has been computed of a prompt."""
         pending = self._pending_depths(running.req)
-        before, evictions = self.states(), self.evictions
+        before, losses = self.states(), self._losses()
         checkpoint_kv_cache(running.req, self.cache)
         self._note_published(running)
-        if self.evictions == evictions:
+        if self._losses() == losses:
             self._check_published(running, pending, before)
+        if self.sparse:
+            self._check_budget(before)
         done = running.req.prefix_len == len(running.req.full_untruncated_fill_ids)
         running.stage = "decoding" if done else "prompt"
 
@@ -351,6 +358,35 @@ class CacheHarness:
         for depth in pending:
             if depth <= published:
                 assert running.identities[depth - 1] in live, f"no state at {depth}, captured there"
+
+    def _check_budget(self, before: set[TreeState]) -> None:
+        """No path through a new state has more states than a path may have.
+
+        Its deepest state and those that requests hold do not count.
+        """
+        limit = self.cache.planner.policy.settings.states_per_path
+        new = self.states() - before
+        for path in self._paths_of_states():
+            if new.intersection(state for state, _ in path):
+                held = sum(is_held for _, is_held in path[1:])
+                assert len(path) - held <= limit, f"{len(path)} states on a path, {held} held"
+
+    def _paths_of_states(self) -> Iterator[list[tuple[TreeState, bool]]]:
+        """Yield the states above each state, itself first, and whether a request holds them."""
+        found: dict[int, tuple[TreeState, bool]] = {}
+        for node, numbers in self.walk():
+            data = node.component_data[ComponentType.MAMBA]
+            if data.value is not None:
+                found[node.id] = TreeState(numbers[-1], int(data.value)), data.lock_ref > 0
+            path, above = [], node
+            while above is not None:
+                path.extend([found[above.id]] if above.id in found else [])
+                above = above.parent
+            yield path
+
+    def _losses(self) -> int:
+        trimmed = self.cache.counters.trimmed if self.sparse else 0
+        return self.evictions + int(trimmed)
 
     def _forget(self, running: Running) -> None:
         del self.running[int(running.req.rid)]

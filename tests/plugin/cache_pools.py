@@ -41,7 +41,7 @@ def configurations(rows: int = ROWS, slots: int = SLOTS) -> list[CacheConfig]:
     ]
 
 
-def build_cache(cfg: CacheConfig, *, sparse: bool) -> tuple[Any, Any, Any]:
+def build_cache(cfg: CacheConfig, *, sparse: bool, states_per_path: int) -> tuple[Any, Any, Any]:
     """Return a cache, its allocator of KV and its pool of request rows and state slots."""
     if not sparse:
         stock: tuple[Any, Any, Any] = fixtures.build_fixture(
@@ -55,6 +55,6 @@ def build_cache(cfg: CacheConfig, *, sparse: bool) -> tuple[Any, Any, Any]:
             component_registry_override={ComponentType.MAMBA: SparseStateComponent},
         )
     grid = grid_of(cfg)
-    settings = PolicySettings(states_per_path=4, grid=grid, tail=2 * grid, bin=grid)
+    settings = PolicySettings(states_per_path=states_per_path, grid=grid, tail=2 * grid, bin=grid)
     cache.configure(Planner(SparsePolicy(settings)), grid)
     return cache, kv, rows

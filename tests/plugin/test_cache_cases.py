@@ -9,14 +9,15 @@ import pytest
 from cache_checks import check
 from cache_fixtures import CacheHarness, Running
 from cache_pools import configurations
+from sglang.srt.mem_cache.common import checkpoint_kv_cache
 
 from sglang_sparse.cache import PendingCapture
 
 
-def harness_of(**pools: int) -> CacheHarness:
+def harness_of(states_per_path: int = 4, **pools: int) -> CacheHarness:
     """A sparse cache with pages of 4 tokens and a grid of 8."""
     cfg = next(cfg for cfg in configurations(**pools) if cfg.page_size == 4)
-    return CacheHarness(cfg, sparse=True)
+    return CacheHarness(cfg, sparse=True, states_per_path=states_per_path)
 
 
 def tokens_of(length: int, *, seed: int = 0) -> list[int]:
@@ -196,7 +197,7 @@ def test_a_prompt_that_ends_inside_another_resumes_from_the_deepest_state_on_it(
 
 
 def test_prompts_that_leave_at_different_depths_keep_all_states() -> None:
-    harness = harness_of(rows=3, slots=60)
+    harness = harness_of(states_per_path=20, rows=3, slots=60)
     trunk = tokens_of(160)
     serve(harness, 1, trunk)
     for name, depth in enumerate((48, 120, 80, 16), 2):
@@ -204,6 +205,69 @@ def test_prompts_that_leave_at_different_depths_keep_all_states() -> None:
         serve(harness, name, trunk[:depth] + tokens_of(40, seed=name))
         assert before <= harness.states()
         assert harness.look(trunk[:depth], None, None).device_prefix_len == depth
+
+
+def prompts_along(trunk: Sequence[int]) -> list[list[int]]:
+    """Prompts that leave a trunk all over, and one that goes on beyond it."""
+    forks = [[*trunk[:depth], *tokens_of(40, seed=depth)] for depth in range(16, len(trunk), 24)]
+    return [list(trunk), *forks, [*trunk, *tokens_of(200, seed=1)]]
+
+
+def test_no_path_keeps_more_states_than_its_budget() -> None:
+    """The harness looks at every path after each publication."""
+    harness = harness_of(states_per_path=3, rows=3, slots=60)
+    for name, prompt in enumerate(prompts_along(tokens_of(160))):
+        serve(harness, name, prompt)
+    assert harness.cache.counters.trimmed > 0
+    assert len(harness.states()) > 3
+
+
+def test_a_path_beyond_its_budget_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = harness_of(states_per_path=3, rows=3, slots=60)
+    monkeypatch.setattr(harness.cache.planner, "surplus", lambda *_: None)
+    serve(harness, 0, tokens_of(160))
+    with pytest.raises(AssertionError, match="states on a path"):
+        serve(harness, 1, tokens_of(160) + tokens_of(200, seed=1))
+
+
+def test_a_capture_that_no_pass_wrote_is_given_back() -> None:
+    harness = harness_of()
+    running = computed(harness, 1, tokens_of(100))
+    captures = pending(harness, running)
+    captures[0] = captures[0]._replace(written=False)
+    unwritten = running.identities[captures[0].depth - 1]
+    checkpoint_kv_cache(running.req, harness.cache)
+    harness.published.update(running.identities)
+    check(harness)
+    assert harness.cache.counters.discarded == 1
+    assert unwritten not in {state.identity for state in harness.states()}
+    assert len(harness.states()) == len(captures)
+
+
+@pytest.mark.parametrize(
+    "method", ["observe", "plan", "add", "remove", "surplus", "is_worth_a_slot", "eviction_order"]
+)
+def test_a_policy_that_fails_costs_states_and_nothing_else(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few slots and a small budget: every one of its methods is called."""
+    harness = harness_of(states_per_path=3, rows=2, slots=8)
+    calls = []
+
+    def fail(*_: object) -> None:
+        calls.append(method)
+        raise RuntimeError("the policy failed")
+
+    monkeypatch.setattr(harness.cache.planner.policy, method, fail)
+    for name, prompt in enumerate(prompts_along(tokens_of(160))):
+        running = harness.start(name, prompt)
+        assert harness.extend(running, len(prompt))
+        checkpoint_kv_cache(running.req, harness.cache)
+        harness.finish(running)
+        harness.cache.sanity_check()
+    assert calls
+    tree = harness.cache.check_integrity(harness.requests())
+    assert tree.free + tree.tree == tree.slots
 
 
 def test_namespaces_share_nothing() -> None:
