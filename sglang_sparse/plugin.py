@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from sglang.srt.mem_cache.registry import register_radix_cache_backend
@@ -25,8 +24,10 @@ def register() -> None:
     """Register the back end and its settings."""
     register_radix_cache_backend(options.BACKEND, _build)
     HookRegistry.register(f"{_SERVER_ARGS}.add_cli_args", _add_cli_args, HookType.AFTER)
-    HookRegistry.register(f"{_SERVER_ARGS}.from_cli_args", _from_cli_args, HookType.AROUND)
-    HookRegistry.register(f"{_SERVER_ARGS}.check_server_args", _check_server_args, HookType.AFTER)
+    HookRegistry.register(
+        f"{_SERVER_ARGS}.from_cli_args", startup.from_command_line, HookType.AROUND
+    )
+    HookRegistry.register(f"{_SERVER_ARGS}.resolve_once", startup.resolve, HookType.AROUND)
     HookRegistry.register(
         "sglang.srt.entrypoints.http_server._setup_and_run_http_server",
         serve_http,
@@ -47,11 +48,3 @@ def _build(context: Any) -> Any:
 
 def _add_cli_args(result: Any, parser: argparse.ArgumentParser) -> None:
     options.add_arguments(parser)
-
-
-def _from_cli_args(original: Callable[..., Any], cls: Any, args: argparse.Namespace) -> Any:
-    return startup.from_command_line(original, cls, args)
-
-
-def _check_server_args(result: Any, server_args: Any) -> None:
-    startup.check(server_args)

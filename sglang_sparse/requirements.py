@@ -32,6 +32,11 @@ def _unset(flag: str) -> Requirement:
     return Requirement(flag, "not set", lambda cfg: getattr(cfg, name) is None, f"leave out {flag}")
 
 
+def _one(flag: str, remedy: str) -> Requirement:
+    name = flag.removeprefix("--").replace("-", "_")
+    return Requirement(flag, "1", lambda cfg: getattr(cfg, name) == 1, remedy)
+
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     _off("--disable-radix-cache"),
     Requirement(
@@ -68,13 +73,21 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         lambda cfg: cfg.disaggregation_mode == "null",
         "serve prefill and decode from one server",
     ),
-    Requirement("--pp-size", "1", lambda cfg: cfg.pp_size == 1, "use --tp-size instead"),
-    Requirement("--dcp-size", "1", lambda cfg: cfg.dcp_size == 1, "leave it out"),
+    _one("--tp-size", "leave it out and serve from one process"),
+    _one("--dp-size", "leave it out and start a server for each replica"),
+    _one("--pp-size", "leave it out and serve from one process"),
+    _one("--dcp-size", "leave it out and serve from one process"),
     Requirement(
         "--linear-attn-prefill-backend",
         "triton",
-        lambda cfg: (cfg.linear_attn_prefill_backend or cfg.linear_attn_backend) == "triton",
+        lambda cfg: cfg.linear_attn_prefill_backend in (None, "triton"),
         "set it to triton, whose states can be had at every chunk",
+    ),
+    Requirement(
+        "--linear-attn-backend",
+        "triton for prefill",
+        lambda cfg: "triton" in (cfg.linear_attn_prefill_backend, cfg.linear_attn_backend),
+        "leave it out, or add --linear-attn-prefill-backend triton",
     ),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import ast
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sglang.srt.server_args import ServerArgs
 
-from sglang_sparse import host, plugin, requirements, startup
+from sglang_sparse import plugin, requirements, startup
 from sglang_sparse.options import OptionError, SparseOptions
 from sglang_sparse.planner import Planner
-from sglang_sparse.requirements import REQUIREMENTS, unmet_requirement
+from sglang_sparse.requirements import REQUIREMENTS, unmet_requirement, unmet_setting
 from tree_placement.policy import PolicySettings, SparsePolicy
 
 
@@ -99,58 +99,11 @@ def test_a_wrong_flag_exits_with_one_line() -> None:
     assert str(caught.value).startswith("error: --sparse-decay: got 2.0; need ")
 
 
-def test_the_host_is_the_one_relied_on() -> None:
-    host.check()
-
-
-def test_another_version_of_the_host_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "version", lambda name: "0.6.0")
-    with pytest.raises(RuntimeError, match=r"sglang: got 0\.6\.0; need 0\.5\.23; run pip"):
-        host.check()
-
-
-@pytest.mark.parametrize(
-    "moved",
-    [
-        host.HostName("sglang.srt.no_such_module.name"),
-        host.HostName("sglang.srt.mem_cache.registry.no_such_function"),
-        host.HostName("sglang.srt.mem_cache.registry.create_unified_radix_cache", ("context",)),
-    ],
-)
-def test_a_name_that_moved_is_refused(
-    monkeypatch: pytest.MonkeyPatch, moved: host.HostName
-) -> None:
-    monkeypatch.setattr(host, "RELIED_ON", (*host.RELIED_ON, moved))
-    with pytest.raises(RuntimeError) as caught:
-        host.check()
-    assert str(caught.value).startswith(f"{moved.name}: got ")
-
-
 def test_hugging_faces_kernels_package_is_not_shadowed() -> None:
     import kernels
 
     assert "site-packages" in str(kernels.__file__)
     assert not (Path(__file__).parents[2] / "kernels" / "__init__.py").exists()
-
-
-def test_every_import_from_the_host_is_checked() -> None:
-    """Each name of SGLang that the package imports is among those checked at start."""
-    package = Path(host.__file__).parent
-    checked = {relied_on.name for relied_on in host.RELIED_ON}
-    imported = set()
-    for file in package.glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sglang."):
-                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
-    imported.discard("sglang.srt.entrypoints.http_server")
-    assert imported - checked == set()
-
-
-def test_an_attribute_that_went_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = host.HostName("sglang.srt.managers.schedule_batch.Req", attributes=("no_such_field",))
-    monkeypatch.setattr(host, "RELIED_ON", (gone,))
-    with pytest.raises(RuntimeError, match="got no no_such_field; need"):
-        host.check()
 
 
 def test_without_the_flag_only_settings_are_hooked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,22 +117,102 @@ def test_without_the_flag_only_settings_are_hooked(monkeypatch: pytest.MonkeyPat
     assert sorted(hooked) == [
         "sglang.srt.entrypoints.http_server._setup_and_run_http_server",
         "sglang.srt.server_args.ServerArgs.add_cli_args",
-        "sglang.srt.server_args.ServerArgs.check_server_args",
         "sglang.srt.server_args.ServerArgs.from_cli_args",
+        "sglang.srt.server_args.ServerArgs.resolve_once",
     ]
 
 
-def test_a_flag_that_cannot_work_exits_before_sglang_reads_it() -> None:
+def parsed(*flags: str) -> argparse.Namespace:
+    """The settings of a command with the sparse back end, as SGLang's own parser reads them."""
     parser = argparse.ArgumentParser()
     ServerArgs.add_cli_args(parser)
-    flags = ["--model-path", "M", "--radix-cache-backend", "sparse"]
-    for more, line in (
-        (["--mamba-radix-cache-strategy", "no_buffer"], "--mamba-radix-cache-strategy: got no_b"),
-        (["--speculative-algorithm", "EAGLE"], "--speculative-algorithm: got EAGLE; need not set"),
-        (["--linear-attn-backend", "flashinfer"], "--linear-attn-prefill-backend: got "),
-    ):
-        with pytest.raises(SystemExit, match=f"error: {line}"):
-            startup.from_command_line(pytest.fail, None, parser.parse_args([*flags, *more]))
+    return parser.parse_args(["--model-path", "M", "--radix-cache-backend", "sparse", *flags])
+
+
+def from_command_line(args: argparse.Namespace) -> Any:
+    """Build SGLang's settings from parsed flags, as the plugin does."""
+    return startup.from_command_line(
+        lambda cls, args: ServerArgs.from_cli_args(args), ServerArgs, args
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--disable-radix-cache", "--disable-radix-cache: got True; need off"),
+        (
+            "--mamba-radix-cache-strategy no_buffer",
+            "--mamba-radix-cache-strategy: got no_buffer; need extra_buffer",
+        ),
+        ("--speculative-algorithm EAGLE", "--speculative-algorithm: got EAGLE; need not set"),
+        ("--tp-size 2", "--tp-size: got 2; need 1"),
+        ("--dp-size 2", "--dp-size: got 2; need 1"),
+        ("--pp-size 2", "--pp-size: got 2; need 1"),
+        ("--linear-attn-backend flashinfer", "--linear-attn-backend: got flashinfer; need triton"),
+        (
+            "--linear-attn-prefill-backend flashinfer",
+            "--linear-attn-prefill-backend: got flashinfer; need triton",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_before_sglang_reads_it(flags: str, line: str) -> None:
+    """On the command line by an exit, for `Engine` by an exception, with the same line."""
+    args = parsed(*flags.split())
+    with pytest.raises(SystemExit, match=f"^error: {line}") as exited:
+        startup.resolve(pytest.fail, from_command_line(args))
+    with pytest.raises(ValueError, match=f"^{line}") as raised:
+        startup.resolve(pytest.fail, ServerArgs.from_cli_args(args))
+    assert str(exited.value) == f"error: {raised.value}"
+    assert "\n" not in str(raised.value)
+
+
+def test_sglang_alone_would_advise_what_does_not_help(model_folder: Path) -> None:
+    """Why settings are looked at before SGLang resolves them."""
+    given = {"radix_cache_backend": "sparse", "mamba_radix_cache_strategy": "no_buffer"}
+    with pytest.raises(AssertionError, match="Try to set disable_overlap_schedule"):
+        ServerArgs(model_path=str(model_folder), **given).resolve_once()
+
+
+def test_another_linear_backend_serves_where_prefill_is_tritons() -> None:
+    args = parsed("--linear-attn-backend", "flashinfer", "--linear-attn-prefill-backend", "triton")
+    assert unmet_setting(args) is None
+
+
+def test_what_sglang_resolves_to_is_looked_at_too(
+    monkeypatch: pytest.MonkeyPatch, model_folder: Path
+) -> None:
+    server_args = ServerArgs(model_path=str(model_folder), radix_cache_backend="sparse")
+    monkeypatch.setattr(startup, "unmet_requirement", lambda server_args: "as resolved")
+    with pytest.raises(ValueError, match="as resolved"):
+        startup.resolve(lambda server_args: None, server_args)
+
+
+def test_settings_are_checked_once(monkeypatch: pytest.MonkeyPatch, model_folder: Path) -> None:
+    """Every process of a server resolves its copy again, which then passes through."""
+    server_args = ServerArgs(model_path=str(model_folder), radix_cache_backend="sparse")
+    startup.resolve(ServerArgs.resolve_once, server_args)
+    copy = pickle.loads(pickle.dumps(server_args))
+    monkeypatch.setattr(startup, "unmet_requirement", pytest.fail)
+    assert startup.resolve(lambda server_args: "passed", copy) == "passed"
+
+
+@pytest.mark.parametrize("name", ["spares", "Sparse", "sparse-cache"])
+def test_a_name_that_is_almost_ours_is_refused(name: str) -> None:
+    server_args = ServerArgs(model_path="M", radix_cache_backend=name)
+    with pytest.raises(ValueError, match=f"^--radix-cache-backend: got {name}; need sparse"):
+        startup.resolve(pytest.fail, server_args)
+
+
+@pytest.mark.parametrize("name", [None, "flexkv"])
+def test_other_back_ends_pass(name: str | None) -> None:
+    server_args = ServerArgs(model_path="M", radix_cache_backend=name)
+    assert startup.resolve(lambda server_args: "passed", server_args) == "passed"
+
+
+def test_a_registered_name_close_to_ours_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "registered_radix_cache_backends", lambda: ["sparser"])
+    server_args = ServerArgs(model_path="M", radix_cache_backend="sparser")
+    assert startup.resolve(lambda server_args: "passed", server_args) == "passed"
 
 
 def test_a_state_the_planner_does_not_know_can_go() -> None:
