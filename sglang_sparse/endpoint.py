@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any
+
+from fastapi.responses import JSONResponse
 
 from sglang_sparse.options import BACKEND
 
@@ -16,34 +19,63 @@ def serve_http(server_args: Any, *args: Any, **kwargs: Any) -> None:
     if server_args.radix_cache_backend != BACKEND:
         return
     from sglang.srt.entrypoints import http_server
-    from sglang.srt.managers.io_struct import SetInternalStateReq
     from sglang.srt.utils.auth import AuthLevel, auth_level
 
     @auth_level(AuthLevel.ADMIN_OPTIONAL)  # type: ignore[untyped-decorator]
-    async def integrity() -> list[Any]:
-        manager = http_server._global_state.tokenizer_manager
-        await manager.set_internal_state(SetInternalStateReq(server_args={INTEGRITY: 1}))
-        return [state[STATE] for state in await manager.get_internal_state()]
+    async def integrity() -> JSONResponse:
+        return await answer_integrity(http_server._global_state.tokenizer_manager)
 
     http_server.app.add_api_route("/sparse/integrity", integrity, methods=["GET"])
 
 
+async def answer_integrity(manager: Any) -> JSONResponse:
+    """Have each scheduler check its cache, and answer with what each found.
+
+    Returns
+    -------
+    JSONResponse
+        A list with the cache's report of each scheduler, taken when it was checked; status 500
+        where one does not hold.
+    """
+    from sglang.srt.managers.io_struct import SetInternalStateReq
+
+    await manager.set_internal_state(SetInternalStateReq(server_args={INTEGRITY: 1}))
+    reports = [state[INTEGRITY] for state in await manager.get_internal_state()]
+    hold = all(report["integrity"]["holds"] for report in reports)
+    return JSONResponse(reports, HTTPStatus.OK if hold else HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
 def get_internal_state(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-    """Add the cache's report to the scheduler's, which `/server_info` shows."""
+    """Add the cache's report to the scheduler's, which `/server_info` shows.
+
+    The report of the last integrity check stands beside it, once there was one.
+    """
     result.internal_state[STATE] = scheduler.tree_cache.report()
+    checked = getattr(scheduler, INTEGRITY, None)
+    if checked is not None:
+        result.internal_state[INTEGRITY] = checked
     return result
 
 
 def set_internal_state(
     original: Callable[..., Any], scheduler: Any, request: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Check the cache's integrity where a request asks for that; pass on every other one."""
+    """Check the cache's integrity where a request asks for that; pass on every other one.
+
+    A message of SGLang's brings back no more than a flag, so the report waits on the scheduler for
+    `get_internal_state`.
+    """
     if INTEGRITY not in request.server_args:
         return original(scheduler, request, *args, **kwargs)
     from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 
-    running = scheduler.collect_inflight_reqs() | set(scheduler.waiting_queue)
-    if scheduler.chunked_req is not None:
-        running.add(scheduler.chunked_req)
-    report = scheduler.tree_cache.check_integrity(running)
-    return SetInternalStateReqOutput(updated=report.holds)
+    cache = scheduler.tree_cache
+    holds = cache.check_integrity(_requests(scheduler)).holds
+    setattr(scheduler, INTEGRITY, cache.report())
+    return SetInternalStateReqOutput(updated=holds)
+
+
+def _requests(scheduler: Any) -> Iterable[Any]:
+    """Return every request that a scheduler knows of."""
+    known = {*scheduler.collect_inflight_reqs(), *scheduler.waiting_queue, scheduler.chunked_req}
+    return known - {None}
