@@ -125,8 +125,10 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         if plan.states is None:
             plan.states = self.planner.plan(plan.path, req.prefix_len, length)
         captures: list[PendingCapture] = []
+        of_pass = self._states_of_pass(plan, req.prefix_len, req.extend_end)
+        self.counters.planned += len(of_pass)
         above = req.prefix_len
-        for state in self._states_of_pass(plan, req.prefix_len, req.extend_end):
+        for state in of_pass:
             slot = self._take_slot(state, above)
             if slot is not None:
                 captures.append(PendingCapture(req.prefix_len, state.depth, state.share, slot))
@@ -153,7 +155,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             if shallowest < depth < last:
                 of_pass.append(state._replace(depth=depth))
                 shallowest = depth
-        self.counters.planned += len(of_pass)
         return of_pass
 
     def _take_slot(self, state: PlannedState, above: int) -> torch.Tensor | None:

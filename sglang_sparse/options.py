@@ -33,8 +33,8 @@ class SparseOptions:
     states_per_path: int = field(
         default=8,
         metadata={
-            "help": "states along one path up to which more are placed by forecast; the one at a "
-            "prompt's end and the one where it left the tree are kept beyond it, while slots last"
+            "help": "states along one path at most, the one at its end included; those that "
+            "running requests hold do not count"
         },
     )
     decay: float = field(

@@ -103,7 +103,8 @@ class Planner:
     @_survives(NO_STATES)
     def plan(self, path: MatchedPath, start: int, length: int) -> tuple[PlannedState, ...]:
         """Return the depths in (start, length] to keep states at, the end last."""
-        return self.policy.plan(path.visit, Extent(start, length, len(path.states)))
+        live = tuple(filter(self.policy.is_live, path.states))
+        return self.policy.plan(path.visit, Extent(start, length, live))
 
     @_survives(False)
     def is_worth_a_slot(self, planned: PlannedState, above: int, displaced: int) -> bool:

@@ -8,7 +8,7 @@ which to give up (`eviction_order`). Depths are in tokens, time is counted in pr
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,12 +66,12 @@ class Visit(NamedTuple):
 class Extent(NamedTuple):
     """What of a prompt will be computed: from depth `start` to its `length`.
 
-    `states` counts the live states on its path down to `start`.
+    `states` are the live states on its path down to `start`, the deepest first.
     """
 
     start: int
     length: int
-    states: int
+    states: Sequence[int]
 
 
 class PlannedState(NamedTuple):
@@ -129,10 +129,11 @@ class SparsePolicy:
 
         What the path's budget leaves is placed by the exact single-path solution (`place`) for the
         forecast, in which the tail weighs as much as all other depths while nothing is known.
-        O(n log n + s M) time for n depths of the forecast, s of them beyond the start, and M
-        states.
+        Depths down to the junction lie on the paths of earlier prompts too, and get no more states
+        than the fullest of these has room for. O(n log n + s M) time for n depths of the forecast,
+        s of them beyond the start, and M states, and linear in the states below the start.
         """
-        grid, start = self.settings.grid, extent.start
+        start = extent.start
         given = self._given(visit, extent)
         if not given:
             return ()
@@ -140,9 +141,8 @@ class SparsePolicy:
         total = float(np.sum(weights.weights))
         beyond = weights.depths > start
         ahead = SparseWeights(weights.depths[beyond] - start, weights.weights[beyond])
-        budget = max(self.settings.states_per_path - extent.states - len(given), 0)
-        placed = place(ahead, budget, grid=grid, fixed=sorted(given)).depths
-        depths = np.array(sorted({*given, *placed.tolist()}), dtype=np.int64)
+        placed = self._placed(ahead, visit, extent, given)
+        depths = np.array(sorted({*given, *placed}), dtype=np.int64)
         shares = _shares(ahead, depths) / total if total > 0.0 else np.zeros(depths.size)
         return tuple(
             PlannedState(start + int(depth), float(share))
@@ -203,6 +203,39 @@ class SparsePolicy:
         junction = min(visit.overlap - extent.start, computed)
         steps = [each // grid for each in (computed, junction, computed - 1) if each >= grid]
         return [step * grid for step in dict.fromkeys(steps)][: self.settings.states_per_path]
+
+    def _placed(
+        self, ahead: SparseWeights, visit: Visit, extent: Extent, given: Sequence[int]
+    ) -> list[int]:
+        """Return the depths that the forecast adds to the given ones, from `extent.start`."""
+        grid, limit = self.settings.grid, self.settings.states_per_path
+        budget = max(limit - len(extent.states) - len(given), 0)
+        placed = place(ahead, budget, grid=grid, fixed=given).depths
+        junction = visit.overlap - extent.start
+        room = self._room(extent.states) - sum(depth <= junction for depth in given)
+        if np.count_nonzero(placed <= junction) <= max(room, 0):
+            return list(placed.tolist())
+        of_earlier = ahead.depths <= junction
+        shared = place(
+            SparseWeights(ahead.depths[of_earlier], ahead.weights[of_earlier]),
+            max(room, 0),
+            grid=grid,
+            fixed=[depth for depth in given if depth <= junction],
+        ).depths.tolist()
+        beyond = place(
+            ahead,
+            budget - len(shared),
+            grid=grid,
+            fixed=[*given, *shared],
+            minimum_depth=junction + 1,
+        ).depths.tolist()
+        return [*shared, *beyond]
+
+    def _room(self, states: Sequence[int]) -> int:
+        """Return how many more states fit on every path through the first of `states`."""
+        if not states:
+            return self.settings.states_per_path
+        return self.settings.states_per_path - len(self._states.longest_path(states[0]))
 
     def _model(self, namespace: str) -> OverlapModel:
         model = self._models.get(namespace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -37,9 +37,19 @@ def random_visit(draw: random.Random) -> Visit:
     return Visit(draw.choice(("", "other")), branches, draw.randrange(1, earlier + 1), earlier)
 
 
-def random_extent(draw: random.Random, visit: Visit) -> Extent:
+def random_extent(draw: random.Random, visit: Visit, states: Sequence[int] = ()) -> Extent:
     start = draw.choice((0, visit.overlap // GRID * GRID // 2, draw.randrange(visit.overlap + 1)))
-    return Extent(start, visit.overlap + draw.randrange(1, 9000), draw.randrange(0, 10))
+    return Extent(start, visit.overlap + draw.randrange(1, 9000), states)
+
+
+def random_states(policy: SparsePolicy, draw: random.Random) -> list[list[int]]:
+    """Add states to a policy; return the path of each, itself first, and an empty one."""
+    paths: list[list[int]] = [[]]
+    for state in range(draw.randrange(12)):
+        above = draw.choice(paths)
+        policy.add(state, PlannedState(64 * (len(above) + 1), 0.5), next(iter(above), None), ())
+        paths.append([state, *above])
+    return paths
 
 
 def floor(depth: int, start: int) -> int:
@@ -49,9 +59,10 @@ def floor(depth: int, start: int) -> int:
 @pytest.mark.parametrize("seed", range(40))
 def test_what_holds_of_every_plan(seed: int) -> None:
     policy, draw = observed(seed)
+    paths = random_states(policy, draw)
     for _ in range(25):
         visit = random_visit(draw)
-        extent = random_extent(draw, visit)
+        extent = random_extent(draw, visit, draw.choice(paths))
         plan = policy.plan(visit, extent)
         depths = [state.depth for state in plan]
         if extent.length - extent.start < GRID:
@@ -66,7 +77,12 @@ def test_what_holds_of_every_plan(seed: int) -> None:
         given = list(dict.fromkeys(each for each in useful if each > extent.start))[:limit]
         assert depths[-1] == end
         assert set(given) <= set(depths)
-        assert len(depths) <= max(limit - extent.states, len(given))
+        assert len(depths) <= max(limit - len(extent.states), len(given))
+        through = [path for path in paths if not extent.states or extent.states[0] in path]
+        fullest = max(map(len, through)) if extent.states else 0
+        shared = sum(depth <= visit.overlap for depth in depths)
+        given_shared = sum(depth <= visit.overlap for depth in given)
+        assert shared <= max(limit - fullest, given_shared)
         shares = [state.share for state in plan]
         assert min(shares) >= 0.0
         assert sum(shares) <= 1.0 + 1e-9
@@ -94,7 +110,7 @@ def test_shares_are_the_forecast_summed_by_hand(seed: int) -> None:
 @pytest.mark.parametrize("length", [500, 1000, 4097, 6000, 8191])
 def test_the_tail_is_planned_while_nothing_is_known(length: int) -> None:
     policy = SparsePolicy(PolicySettings(states_per_path=2))
-    tail, end = (state.depth for state in policy.plan(UNKNOWN, Extent(0, length, 0)))
+    tail, end = (state.depth for state in policy.plan(UNKNOWN, Extent(0, length, ())))
     assert (tail, end) == ((length - TAIL) // GRID * GRID, length // GRID * GRID)
 
 
@@ -102,7 +118,7 @@ def test_the_tail_gives_way_where_prompts_leave_elsewhere() -> None:
     policy = SparsePolicy(PolicySettings(states_per_path=2))
     for _ in range(100):
         policy.observe(Visit("", (1,), 2000, 6000), [])
-    leaves, _ = (state.depth for state in policy.plan(UNKNOWN, Extent(0, 6000, 0)))
+    leaves, _ = (state.depth for state in policy.plan(UNKNOWN, Extent(0, 6000, ())))
     assert leaves == 2000 // GRID * GRID
 
 
@@ -126,23 +142,23 @@ def test_the_same_calls_give_the_same_answers() -> None:
 
 def test_statistics_are_kept_apart_by_namespace() -> None:
     policy = SparsePolicy(PolicySettings(states_per_path=2))
-    untouched = policy.plan(Visit("b", (), 0, 0), Extent(0, 6000, 0))
+    untouched = policy.plan(Visit("b", (), 0, 0), Extent(0, 6000, ()))
     for _ in range(100):
         policy.observe(Visit("a", (1,), 2000, 6000), [])
-    assert policy.plan(Visit("b", (), 0, 0), Extent(0, 6000, 0)) == untouched
-    assert policy.plan(Visit("a", (), 0, 0), Extent(0, 6000, 0)) != untouched
+    assert policy.plan(Visit("b", (), 0, 0), Extent(0, 6000, ())) == untouched
+    assert policy.plan(Visit("a", (), 0, 0), Extent(0, 6000, ())) != untouched
 
 
 def test_a_namespace_unused_longest_is_forgotten() -> None:
     policy = SparsePolicy(PolicySettings(states_per_path=2, namespaces=3))
-    unknown = policy.plan(Visit("a", (), 0, 0), Extent(0, 6000, 0))
+    unknown = policy.plan(Visit("a", (), 0, 0), Extent(0, 6000, ()))
     for namespace in ("a", "b", "c"):
         for _ in range(50):
             policy.observe(Visit(namespace, (1,), 2000, 6000), [])
     policy.observe(Visit("a", (1,), 2000, 6000), [])
     policy.observe(Visit("d", (1,), 2000, 6000), [])
-    assert policy.plan(Visit("a", (), 0, 0), Extent(0, 6000, 0)) != unknown
-    assert policy.plan(Visit("b", (), 0, 0), Extent(0, 6000, 0)) == unknown
+    assert policy.plan(Visit("a", (), 0, 0), Extent(0, 6000, ())) != unknown
+    assert policy.plan(Visit("b", (), 0, 0), Extent(0, 6000, ())) == unknown
 
 
 def test_states_come_and_go() -> None:
@@ -227,7 +243,7 @@ def learned_share_near(seed: int) -> float:
     for branch in range(DOCUMENTS):
         length, overlaps = document(draw)
         policy.observe(UNKNOWN, [])
-        planned = policy.plan(UNKNOWN, Extent(0, length, 0))
+        planned = policy.plan(UNKNOWN, Extent(0, length, ()))
         assert len(planned) <= STATES
         found.append(near([state.depth for state in planned], overlaps[0]))
         for overlap in overlaps:
