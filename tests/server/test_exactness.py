@@ -1,8 +1,6 @@
-"""Served outputs are the model's own: from nothing, from cache, stock and sparse, in any batch."""
+"""Served outputs are the model's own: from nothing, from cache, stock and sparse."""
 
 from __future__ import annotations
-
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,35 +56,6 @@ def test_forks_at_every_residue(
         assert answers[1].cached_tokens <= depth
     print(f"64 forks: {resumed} resumed, worst difference {worst:.1e}, {equal} equal to the bit")
     assert resumed == 64
-
-
-@pytest.mark.parametrize("batch", [2, 3, 5, 8])
-def test_batches(stock_server: Server, sparse_server: Server, batch: int) -> None:
-    document = words(2000, seed=11)
-    prompts = [
-        document[: 2000 - 230 * row] + words(30 + 7 * row, seed=60 + 10 * batch + row)
-        for row in range(batch)
-    ]
-    alone = [ask(stock_server, prompt) for prompt in prompts]
-    with ThreadPoolExecutor(batch) as pool:
-        for _ in range(2):
-            together = list(pool.map(lambda prompt: ask(sparse_server, prompt), prompts))
-            for one, other in zip(alone, together, strict=True):
-                assert largest_difference(one, other) <= TOLERANCE
-
-
-def test_small_chunks_without_overlap(hostile_server: Server, truth: TransformersTruth) -> None:
-    document = words(1700, seed=13)
-    ask(hostile_server, document)
-    resumed = 0
-    for depth in (300, 700, 1024, 1111, 1500, 1700):
-        prompt = document[:depth] + words(100, seed=depth)
-        expected = truth.greedy(prompt, NEW_TOKENS)
-        for _ in range(2):
-            answer = ask(hostile_server, prompt)
-            assert largest_difference(expected, answer) <= TOLERANCE
-        resumed += answer.cached_tokens > 0
-    assert resumed >= 4
 
 
 @pytest.mark.parametrize("namespace", [*sabotage.NAMESPACES, "untouched"])

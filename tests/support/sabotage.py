@@ -35,16 +35,16 @@ def register() -> None:
 
     def early_captures(cache: Any, req: Any) -> Any:
         captures = plan_captures(cache, req)
-        if req.extra_key == TOO_EARLY:
-            return [
-                capture._replace(start=capture.start + GRID)
-                for capture in captures
-                if capture.depth - capture.start > GRID
-            ]
-        return captures
+        if req.extra_key != TOO_EARLY:
+            return captures
+        pending = cache._plans[req].pending
+        early = [capture._replace(start=capture.start + GRID) for capture in captures]
+        for capture, spoilt in zip(captures, early, strict=True):
+            pending[next(i for i, each in enumerate(pending) if each is capture)] = spoilt
+        return [capture for capture in early if capture.depth > capture.start]
 
-    SparseRadixCache.match_prefix = spoiling_match  # type: ignore[method-assign]
-    SparseRadixCache.plan_captures = early_captures  # type: ignore[method-assign]
+    SparseRadixCache.match_prefix = spoiling_match  # type: ignore[assignment, method-assign]
+    SparseRadixCache.plan_captures = early_captures  # type: ignore[assignment, method-assign]
 
 
 def _spoil(cache: Any, namespace: str, slot: torch.Tensor) -> None:
