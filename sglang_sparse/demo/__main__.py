@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sglang_sparse.demo.arguments import Arguments, parse
 from sglang_sparse.demo.comparison import Answer, Comparison, ask, warm_up
@@ -25,6 +24,7 @@ from sglang_sparse.demo.document import (
     require_room,
 )
 from sglang_sparse.demo.interrupts import Interrupted, Interrupts
+from sglang_sparse.demo.progress import Display, display
 from sglang_sparse.demo.report import print_report, write_json
 from sglang_sparse.demo.server import Server, ServerError
 from sglang_sparse.options import BACKEND
@@ -54,14 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: Arguments, interrupts: Interrupts) -> int:
     console = Console()
     text = read_document(given.document)
-    with console.status("reading the model and the document"):
+    with _log_folder() as logs, display(console) as shown:
+        shown.reads()
         model = _model(given.model_path)
-        limit = context_length(model)
         prompts = build_prompts(text, given.tokens, given.questions, _encoder(model))
-    require_room(prompts, given.new_tokens, limit)
-    flags = _flags(prompts, given)
-    with _log_folder() as logs, _progress(console) as progress:
-        visit = _Visit(model, prompts, given, logs, interrupts, progress)
+        require_room(prompts, given.new_tokens, context_length(model))
+        flags = _flags(prompts, given)
+        visit = _Visit(model, prompts, given, logs, interrupts, shown)
         stock = visit.answers("stock", flags)
         sparse = visit.answers(BACKEND, [*flags, "--radix-cache-backend", BACKEND])
     comparisons = [Comparison(*each) for each in zip(prompts, stock, sparse, strict=True)]
@@ -72,7 +71,7 @@ def _run(given: Arguments, interrupts: Interrupts) -> int:
 
 
 class _Visit:
-    """Starts a server, asks it every prompt, and ends it, with bars that show how far it is."""
+    """Starts a server, asks it every prompt, and ends it, and shows how far it is."""
 
     def __init__(
         self,
@@ -81,14 +80,14 @@ class _Visit:
         given: Arguments,
         logs: Path,
         interrupts: Interrupts,
-        progress: Progress,
+        shown: Display,
     ) -> None:
         self._model = model
         self._prompts = prompts
         self._given = given
         self._logs = logs
         self._interrupts = interrupts
-        self._progress = progress
+        self._shown = shown
 
     def answers(self, name: str, flags: Sequence[str]) -> list[Answer]:
         """Return one server's answers, in the prompts' order.
@@ -99,21 +98,20 @@ class _Visit:
             Where it does not start, does not answer, or ends.
         """
         log = self._logs / f"{name}.log"
-        start = self._progress.add_task(f"{name}: server starts", total=None)
+        self._shown.starts(name)
         with self._interrupts.held():
-            server = Server(
-                self._model,
-                flags,
-                log=log,
-                port=self._given.port,
-                environment={"TMPDIR": str(self._logs)},
-            )
+            server = Server(self._model, flags, log=log, port=self._given.port)
             try:
                 with self._interrupts.released():
                     server.wait_until_ready()
                     warm_up(server, self._given.new_tokens)
-                    self._progress.update(start, total=1, completed=1)
-                    return self._ask(server, name)
+                    self._shown.is_ready(name, len(self._prompts))
+                    return ask(
+                        server,
+                        self._prompts,
+                        self._given.new_tokens,
+                        on_answer=lambda: self._shown.answered(name),
+                    )
             except httpx.HTTPError as error:
                 raise ServerError(
                     f"server {name}: {error}; need an answer; see {log}:\n{server.log_end()}"
@@ -121,19 +119,10 @@ class _Visit:
             finally:
                 server.stop()
 
-    def _ask(self, server: Server, name: str) -> list[Answer]:
-        asked = self._progress.add_task(f"{name}: prompts", total=len(self._prompts))
-        return ask(
-            server,
-            self._prompts,
-            self._given.new_tokens,
-            on_answer=lambda: self._progress.advance(asked),
-        )
-
 
 @contextmanager
 def _log_folder() -> Iterator[Path]:
-    """Yield a folder for the servers' output and temporary files; it stays where one fails."""
+    """Yield a folder for the servers' output; it stays where one fails."""
     folder = Path(tempfile.mkdtemp(prefix="sparse-demo-"))
     is_kept = False
     try:
@@ -144,16 +133,6 @@ def _log_folder() -> Iterator[Path]:
     finally:
         if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _progress(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=console)
 
 
 def _model(folder: Path | None) -> Path:

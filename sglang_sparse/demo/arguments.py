@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglang_sparse.demo.document import FEWEST_TOKENS, QUESTIONS, InputError
+from sglang_sparse.demo.document import FEWEST_TOKENS, QUESTIONS, InputError, context_length
 from sglang_sparse.demo.server import ServerError, require_free_port
 
 EPILOG = (
@@ -36,13 +36,16 @@ def parse(arguments: Sequence[str] | None) -> Arguments:
     Raises
     ------
     InputError
-        On a number out of range, a port that is taken, or a folder that is not there.
+        On a number out of range, a port that is taken, or a folder that is not there or holds no
+        model.
     """
     given = Arguments(**vars(_parser().parse_args(arguments)))
     _check_range("--tokens", given.tokens, FEWEST_TOKENS, 1 << 20)
     _check_range("--questions", given.questions, 1, len(QUESTIONS))
     _check_range("--new-tokens", given.new_tokens, 1, 4096)
     _check_range("--slots", given.slots, 8, 1 << 20)
+    if given.model_path is not None:
+        context_length(given.model_path)
     if given.port is not None:
         _check_range("--port", given.port, 1, 65535)
         try:

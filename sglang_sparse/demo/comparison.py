@@ -7,11 +7,14 @@ from statistics import median
 from typing import NamedTuple
 
 from sglang_sparse.demo.document import Group, Prompt
-from sglang_sparse.demo.server import Completion, Likely, Server
+from sglang_sparse.demo.server import Completion, Server
 
 TOP = 5
 TOLERANCE = 1e-5
 _WARM_UP_TOKENS = 640
+
+Candidate = tuple[int, float]
+"""A token and its log-probability."""
 
 
 class Answer(NamedTuple):
@@ -99,9 +102,8 @@ def by_group(comparisons: Sequence[Comparison]) -> dict[Group, list[Comparison]]
 
 
 def largest_difference(first: Completion, second: Completion) -> float:
-    """Compare the log-probabilities that two completions list, while their tokens agree.
+    """Return the largest `step_difference` of two completions, while their tokens agree.
 
-    A token that only one of them lists differs by at least its distance from the other's lowest.
     Infinite where one lists nothing or a different number of steps.
     """
     if len(first.top) != len(second.top) or not first.top:
@@ -115,11 +117,23 @@ def largest_difference(first: Completion, second: Completion) -> float:
         len(first.top),
     )
     steps = list(zip(first.top, second.top, strict=True))[: agreed + 1]
-    return max(max(_excess(one, other), _excess(other, one)) for one, other in steps)
+    return max(step_difference(one, other) for one, other in steps)
 
 
-def _excess(listed: Sequence[Likely], reference: Sequence[Likely]) -> float:
-    known = {likely.token: likely.logprob for likely in reference}
+def step_difference(one: Sequence[Candidate], other: Sequence[Candidate]) -> float:
+    """Return by how much the log-probabilities of two predictions differ, at least.
+
+    Parameters
+    ----------
+    one, other
+        The likeliest tokens of each, with their log-probabilities; at least one. A token that
+        only one side lists differs by at least its distance from the other's lowest.
+    """
+    return max(_excess(one, other), _excess(other, one))
+
+
+def _excess(listed: Sequence[Candidate], reference: Sequence[Candidate]) -> float:
+    known = dict(reference)
     lowest = min(known.values())
     return max(
         abs(logprob - known[token]) if token in known else max(logprob - lowest, 0.0)

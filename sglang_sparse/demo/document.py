@@ -153,11 +153,16 @@ def context_length(model: Path) -> int:
     try:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         return int(config.get("text_config", config)["max_position_embeddings"])
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(
-            f"--model-path: got {model} ({type(error).__name__}: {error}); need the folder of a "
-            "Hugging Face model; correct the path"
-        ) from None
+    except OSError as error:
+        reason = f"config.json: {error.strerror}"
+    except (ValueError, TypeError, AttributeError):
+        reason = "config.json: not as expected"
+    except KeyError as error:
+        reason = f"config.json: no {error.args[0]}"
+    raise InputError(
+        f"--model-path: got {model} ({reason}); need the folder of a Hugging Face model; "
+        "correct the path"
+    )
 
 
 def require_room(prompts: Sequence[Prompt], new_tokens: int, limit: int) -> None:

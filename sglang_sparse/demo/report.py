@@ -25,16 +25,18 @@ from sglang_sparse.demo.comparison import (
     totals,
 )
 
+GAP = "gap: tokens computed although an earlier prompt had the same tokens in the same place"
 _SERVERS = ("stock", "sparse")
 
 
 def print_report(console: Console, comparisons: Sequence[Comparison]) -> None:
     """Print each prompt, each group and the verdict."""
     console.print(_prompt_table(comparisons), "")
+    console.print(f"{GAP}\n", highlight=False, soft_wrap=True)
     console.print(_group_table(comparisons), "")
     stock, sparse = (_totals(comparisons, server) for server in _SERVERS)
     console.print(
-        f"gap, tokens computed again though seen before: stock {stock.gap}, sparse {sparse.gap}\n"
+        f"gap, summed: stock {stock.gap}, sparse {sparse.gap}\n"
         f"time to first token, summed: stock {stock.first_token:.2f} s, sparse "
         f"{sparse.first_token:.2f} s (the servers ran one after the other: compare the times of "
         "prompts with equal gaps before these)",

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from sglang_sparse.demo import tiny_model
+from sglang_sparse.demo.comparison import step_difference
 from sglang_sparse.demo.tiny_model import build_tiny_model
-from support.truth import TransformersTruth, largest_difference
+from support.truth import TransformersTruth
 
 LENGTH = 3_000
 CHANGED = 100
@@ -128,8 +129,8 @@ def test_decoding_on_the_cache_agrees_with_a_prefill(truth: TransformersTruth) -
     prompt = words(3, 700)
     steps = truth.greedy(prompt, 4)
     recomputed = truth.next_log_probabilities([*prompt, *(step.token for step in steps[:3])])
-    assert largest_difference(steps[3], recomputed) < ROUNDING
-    assert largest_difference(steps[2], recomputed) > MATTERS
+    assert step_difference(steps[3].top, recomputed.top) < ROUNDING
+    assert step_difference(steps[2].top, recomputed.top) > MATTERS
 
 
 def test_a_dropped_state_moves_the_log_probabilities(truth: TransformersTruth) -> None:
@@ -138,9 +139,9 @@ def test_a_dropped_state_moves_the_log_probabilities(truth: TransformersTruth) -
         expected = truth.next_log_probabilities(prompt)
         [right] = truth.with_wrong_state(prompt, FORK, prompt[:FORK], 1)
         [dropped] = truth.with_wrong_state(prompt, FORK, [], 1)
-        moved = largest_difference(expected, dropped)
+        moved = step_difference(expected.top, dropped.top)
         print(f"no state at {FORK} of {LENGTH}: moved by {moved:.3f}")
-        assert largest_difference(expected, right) < ROUNDING
+        assert step_difference(expected.top, right.top) < ROUNDING
         assert moved > MATTERS
 
 
@@ -158,9 +159,9 @@ def test_the_start_of_a_long_prompt_is_remembered_by_the_states_alone(tmp_path: 
             prompt = words(seed, LENGTH)
             other_start = [*bytes(words(seed + 100, CHANGED)).upper(), *prompt[CHANGED:FORK]]
             moved, control = (
-                largest_difference(
-                    truth.next_log_probabilities(prompt),
-                    truth.with_wrong_state(prompt, FORK, other_start, 1)[0],
+                step_difference(
+                    truth.next_log_probabilities(prompt).top,
+                    truth.with_wrong_state(prompt, FORK, other_start, 1)[0].top,
                 )
                 for truth in (remembers, forgets)
             )

@@ -8,7 +8,7 @@ from sglang_sparse.demo import comparison
 from sglang_sparse.demo.server import Completion, Likely
 from support.truth import Step
 
-TOLERANCE = 1e-5
+TOLERANCE = comparison.TOLERANCE
 """Largest difference of log-probabilities between equal computations in float32."""
 
 

@@ -2,7 +2,8 @@
 
 transformers runs in a child process, on the CPU, in float32 and on its plain torch path, with
 flash-linear-attention and causal-conv1d hidden: where these are installed transformers would
-take their GPU kernels. The two processes exchange one JSON line a request and one a reply.
+take their GPU kernels. The two processes exchange one JSON line a request and one a reply. The
+child ends at once when its standard input closes, as it does when the other process is killed.
 """
 
 import json
@@ -11,6 +12,8 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -128,24 +131,6 @@ class TransformersTruth:
         ]
 
 
-def largest_difference(one: Step, other: Step) -> float:
-    """Return by how much the log-probabilities of two predictions differ, at least.
-
-    The largest |difference| over the tokens that either lists. A token which only one side lists
-    has at most the other side's smallest listed log-probability.
-    """
-    return max(_excess(one, other), _excess(other, one))
-
-
-def _excess(one: Step, other: Step) -> float:
-    listed = dict(other.top)
-    smallest = min(listed.values())
-    return max(
-        abs(value - listed[token]) if token in listed else max(0.0, value - smallest)
-        for token, value in one.top
-    )
-
-
 class _Request(NamedTuple):
     prompt_ids: list[int]
     new_tokens: int
@@ -221,13 +206,22 @@ class _Model:
 
 def _serve() -> None:
     """Answer requests on standard input until it closes; the child's main function."""
+    requests: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_read, args=(requests,), daemon=True).start()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not end up among the replies
     for package in ("fla", "causal_conv1d"):
         sys.modules[package] = None  # type: ignore[assignment]
     model = _Model(sys.argv[1], int(sys.argv[2]))
+    while True:
+        request = _Request(*json.loads(requests.get()))
+        print(json.dumps(model.answer(request)), file=replies, flush=True)
+
+
+def _read(requests: SimpleQueue[str]) -> None:
     for line in sys.stdin:
-        print(json.dumps(model.answer(_Request(*json.loads(line)))), file=replies, flush=True)
+        requests.put(line)
+    os._exit(0)
 
 
 if __name__ == "__main__":
