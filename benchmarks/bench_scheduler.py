@@ -32,7 +32,7 @@ from sglang.test.kits.unified_radix_cache import fixtures
 from sglang.test.kits.unified_radix_cache.config import CacheConfig
 
 from sglang_sparse.cache import SparseRadixCache
-from sglang_sparse.capture import prepare_for_extend
+from sglang_sparse.capture import ATTRIBUTE, prepare_for_extend
 from sglang_sparse.component import SparseStateComponent
 from sglang_sparse.planner import Planner
 from tree_placement.policy import PolicySettings, SparsePolicy
@@ -137,6 +137,8 @@ def serve(pools: Pools, tokens: array[int], clock: Clock, *, evict: bool = True)
     batch = SimpleNamespace(tree_cache=cache, req_to_token_pool=rows, model_config=config)
     with clock.measure("prepare"):
         pools.prepare(batch, req)
+    for _, capture in batch.__dict__.get(ATTRIBUTE, ()):
+        cache.mark_written(req, capture)
     # As the scheduler does around a batch's results: one free for all of them.
     kv.free_group_begin()
     with clock.measure("publish"):
