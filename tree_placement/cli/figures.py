@@ -1,0 +1,87 @@
+"""`figures`: the pictures of the theory, as files fit to print."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tree_placement._check import invalid
+from tree_placement.cli.files import write_files
+from tree_placement.cli.interrupts import held
+from tree_placement.cli.parser import Commands
+
+FORMATS = ("pdf", "png", "svg")
+DESCRIPTION = """\
+Draw the figures of the theory and write one file for each into a folder:
+
+  placement    overlap density over the saw-tooth of recompute, states marked, four densities
+  budget       expected recompute over the number of states, every strategy
+  trees        a star, a comb and a general tree with their optimal states
+  convergence  what an estimated placement loses over the number of observations, with its bound
+  tracking     what decays of the histogram lose while overlaps drift, with the bound
+
+All are one column wide (86 mm). The same version draws the same bytes each time.
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command with its arguments."""
+    parser = commands.add_parser(
+        "figures",
+        help="draw the figures of the theory into a folder",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder of the files, made if need be; files of the same names are replaced",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="pdf",
+        help="pdf and svg are vector graphics, png has 300 dots an inch (default: %(default)s)",
+    )
+
+
+def run(given: argparse.Namespace) -> None:
+    """Draw all figures, then write all files.
+
+    Raises
+    ------
+    ValueError
+        Where matplotlib is missing or the folder cannot be written to.
+    """
+    out: Path = given.out
+    _check_folder(out)
+    try:
+        from tree_placement import figures
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        fix = "pip install 'sglang-sparse[figures]'"
+        raise invalid("matplotlib", "no such package", "matplotlib >= 3.9", fix) from None
+    contents = {}
+    for number, picture in enumerate(figures.PICTURES, start=1):
+        print(f"{number}/{len(figures.PICTURES)} {picture.name}", file=sys.stderr, flush=True)
+        contents[f"{picture.name}.{given.format}"] = figures.render(picture, given.format)
+    try:
+        with held():
+            write_files(out, contents)
+    except OSError as error:
+        got = error.strerror
+        raise invalid("--out", got, "a folder to write to", f"look at {out}") from None
+    print(*(out / name for name in contents), sep="\n")
+
+
+def _check_folder(out: Path) -> None:
+    """Raise ValueError, before the work, where `out` is no folder or cannot be written to."""
+    present = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not present.is_dir() or not os.access(present, os.W_OK):
+        raise invalid("--out", out, "a folder to write to", f"look at {present}")
