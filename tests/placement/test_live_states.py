@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tree_placement.live_states import LiveStates, saving
+from tree_placement.policy.live_states import LiveStates, saving
 
 FIRST_AGE, SHARE_FLOOR, RATE = 16.0, 0.02, 0.3
 

@@ -1,5 +1,8 @@
 """Overlap statistics against plain sums over the whole history, and on overlaps of known origin."""
 
+from collections import Counter
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -148,6 +151,48 @@ def test_histogram_equals_sums_over_the_history(decay: float, count: int) -> Non
     assert bins.masses.sum() == pytest.approx(aged.sum(), rel=1e-4)
 
 
+def exact_masses(tokens: list[int], decay: float, youngest_age: int = 0) -> Counter[int]:
+    """Sum decay^age over the observations in each bin of 64 tokens, without any rounding."""
+    factor, weight = Fraction(decay), Fraction(decay) ** youngest_age
+    masses: Counter[int] = Counter()
+    for token in reversed(tokens):
+        masses[token // 64] += weight
+        weight *= factor
+    return masses
+
+
+def exact_effective_size(decay: float, count: int) -> float:
+    g = Fraction(decay)
+    return float((1 + g) * (1 - g**count) / ((1 - g) * (1 + g**count)))
+
+
+@pytest.mark.parametrize(("decay", "count"), [(0.99, 1), (0.99, 150), (0.5, 700), (0.9, 300)])
+def test_histogram_is_the_exact_decayed_estimator(decay: float, count: int) -> None:
+    tokens = np.random.default_rng(count).integers(0, 500, count).tolist()
+    histogram, model = OverlapHistogram(decay), OverlapModel(decay)
+    for token in tokens:
+        histogram.observe(token)
+        model.observe([4], token + 1, 600)
+    total = float(sum(exact_masses(tokens, decay).values()))
+    size = exact_effective_size(decay, count)
+    for number, mass in exact_masses(tokens, decay).items():
+        alone = OverlapHistogram(decay)
+        for token in tokens:
+            alone.observe(token, float(token // 64 == number))
+        assert alone.total == pytest.approx(float(mass), rel=1e-12)
+    assert histogram.total == pytest.approx(total, rel=1e-12)
+    assert histogram.effective_size == pytest.approx(size, rel=1e-12)
+    assert model.tree.total == pytest.approx(total, rel=1e-12)
+    assert model.tree.effective_size == pytest.approx(size, rel=1e-12)
+    both = model.tree.start.total + model.tree.end.total
+    assert both == pytest.approx(total, rel=1e-12), "the coordinates share each observation"
+    older = float(sum(exact_masses(tokens, decay, youngest_age=1).values()))
+    assert histogram.total != pytest.approx(older, rel=1e-12), "an age too many must be seen"
+    if count > 1:
+        other = exact_effective_size(decay + 1e-6, count)
+        assert histogram.effective_size != pytest.approx(other, rel=1e-12)
+
+
 def test_histogram_keeps_the_heaviest_bins() -> None:
     histogram = OverlapHistogram(decay=1.0, bin=10, maximum_bins=3)
     for depth, weight in [(5, 4.0), (15, 1.0), (25, 3.0), (35, 2.0), (45, 0.5)]:
@@ -210,19 +255,6 @@ def test_oldest_scopes_are_forgotten_first() -> None:
     for scope in (1, 2, 1, 3):
         model.observe([scope], 100, 200)
     assert (1 in model, 2 in model, 3 in model, len(model)) == (True, False, True, 2)
-    model.forget(1)
-    model.forget(1)
-    assert (1 in model, len(model)) == (False, 1)
-
-
-def test_same_history_same_forecast() -> None:
-    models = [OverlapModel(), OverlapModel()]
-    for model in models:
-        for turn, (overlap, earlier_length) in enumerate(mixed_overlaps(7)):
-            model.observe([turn % 5, 100 + turn % 2], overlap, earlier_length)
-    first, second = (model.forecast([2, 101], 7_777) for model in models)
-    assert first.depths.tolist() == second.depths.tolist()
-    assert first.weights.tolist() == second.weights.tolist()
 
 
 @pytest.mark.parametrize(

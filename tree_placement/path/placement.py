@@ -136,7 +136,7 @@ def place(
     candidates = sites.new_depths()
     if budget >= candidates.size:
         return problem.placement(candidates)
-    from tree_placement import _dp
+    from tree_placement.path import _dp
 
     chosen = _dp.budgeted(sites.prefill, sites.mass, sites.moment, sites.fixed, int(budget))
     return problem.placement(sites.depths[chosen[::-1]])
@@ -190,7 +190,7 @@ def place_priced(
     sites = problem.sites
     if not sites.new_depths().size:
         return problem.placement(sites.new_depths())
-    from tree_placement import _dp
+    from tree_placement.path import _dp
 
     chosen = _dp.priced(sites.prefill, sites.mass, sites.moment, sites.fixed, float(price))
     return problem.placement(sites.depths[chosen[::-1]])
@@ -334,7 +334,9 @@ def _candidates(
     depths = cells * grid
     standing = np.concatenate(([0], fixed))
     serving = standing[np.searchsorted(standing, overlaps, side="right") - 1]
-    return np.unique(depths[(depths >= minimum_depth) & (depths > serving)])
+    helpful = depths[(depths >= minimum_depth) & (depths > serving)]
+    # They rise with the overlaps, so equal ones are neighbours: np.unique would sort or hash.
+    return helpful[np.append(True, helpful[1:] > helpful[:-1])[: helpful.size]]
 
 
 def _sites(
@@ -346,7 +348,7 @@ def _sites(
     """Merge root, candidates, fixed depths and the path's end, with the sums that solvers need."""
     end = int(weights.depths[-1]) + 1 if weights.depths.size else 1
     states = np.concatenate(([0], fixed[fixed < end], [end]))
-    depths = np.sort(np.concatenate((states, candidates)))
+    depths = np.sort(np.concatenate((states, candidates)), kind="stable")
     above = np.searchsorted(weights.depths, depths)
     mass = np.concatenate(([0.0], np.cumsum(weights.weights)))
     moment = np.concatenate(([0.0], np.cumsum(weights.weights * cost(weights.depths))))

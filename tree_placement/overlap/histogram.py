@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tree_placement._check import check_at_least, check_count, check_share
+from tree_placement.overlap._encoding import Decoder, Encoder
 
 _RESCALE_ABOVE = 1e100
 _NEGLIGIBLE = 1e-6
@@ -135,6 +136,30 @@ class OverlapHistogram:
         means = self._numbers.take(kept) * self._bin + offsets
         return Bins(means, variances, sums[_MASS] / self._scale)
 
+    def write(self, encoder: Encoder) -> None:
+        """Append everything but the constructor's arguments.
+
+        int64 bins kept and allocated; float64 scale, mass and squared weights; int64 numbers of
+        the bins; float64 their masses, offsets, squared offsets and squared weights.
+        """
+        kept = len(self._rows)
+        encoder.integers((kept, self._numbers.size))
+        encoder.reals((self._scale, self._mass_sum, self._squares_sum))
+        encoder.integers(self._numbers[:kept])
+        encoder.reals(self._sums[:, :kept])
+
+    def read(self, decoder: Decoder) -> None:
+        """Take over what `write` of a histogram with the same arguments appended.
+
+        Raises ValueError where that does not fit together.
+        """
+        kept, allocated = decoder.integers(2).tolist()
+        if not 0 <= kept <= allocated <= self._maximum_bins:
+            raise decoder.damaged(f"{kept} bins of {allocated}")
+        self._scale, self._mass_sum, self._squares_sum = decoder.reals(3).tolist()
+        numbers = decoder.integers(kept)
+        self._refill(numbers, decoder.reals(4 * kept).reshape(4, kept), allocated)
+
     def _row(self, number: int, scaled: float) -> int | None:
         """Return the row of bin `number`, made if need be; None if it would be the lightest."""
         row = self._rows.get(number)
@@ -161,10 +186,13 @@ class OverlapHistogram:
 
     def _resize(self, kept: NDArray[np.int64], rows: int) -> None:
         """Move the rows `kept` to the front of new arrays of `rows` rows."""
-        numbers, sums = self._numbers[kept], self._sums[:, kept]
+        self._refill(self._numbers[kept], self._sums[:, kept], rows)
+
+    def _refill(self, numbers: NDArray[np.int64], sums: NDArray[np.float64], rows: int) -> None:
+        """Put these bins at the front of new arrays of `rows` rows."""
         self._allocate(rows)
-        self._numbers[: kept.size] = numbers
-        self._sums[:, : kept.size] = sums
+        self._numbers[: numbers.size] = numbers
+        self._sums[:, : numbers.size] = sums
         self._rows = {number: row for row, number in enumerate(numbers.tolist())}
 
     def _rescale(self) -> None:

@@ -6,137 +6,23 @@ either kind is sharp in its own coordinate and smeared in the other, so both are
 observation is shared between them by how well each explains it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tree_placement._check import check_count, check_positive, invalid
-from tree_placement._histogram import Bins, OverlapHistogram
 from tree_placement.cost import SparseWeights
+from tree_placement.overlap._encoding import Decoder, Encoder
+from tree_placement.overlap.histogram import Bins
+from tree_placement.overlap.statistics import OverlapStatistics
+
+__all__ = ["OverlapModel", "OverlapStatistics"]
 
 _PRIOR_POINTS = 256
-
-
-class OverlapStatistics:
-    """Overlaps of one scope, a subtree or the whole tree, in both coordinates.
-
-    Parameters
-    ----------
-    decay
-        Factor on the weight of all earlier observations at each new one, in (0, 1].
-    bin
-        Width of the histograms' bins in tokens, >= 1.
-    maximum_bins
-        Bins kept in each of the two histograms, >= 1.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    Notes
-    -----
-    The two histograms are the components of a mixture, learned by online
-    expectation-maximisation. The share of the start component and its density are both read off
-    the decayed histograms, so their product, in a posterior responsibility, is the mass around
-    the overlap itself. With K_s the mass of the three bins around the overlap, from the start,
-    K_e that around the distance from the end, and an earlier prompt of L tokens,
-
-        responsibility = (K_s / 3b + 2r / L) / (K_s / 3b + K_e / 3b + 2 / L)
-
-    for bins of b tokens. The floor, two observations spread evenly over the prompt, is shared as
-    the `prior` r says: 1/2 without evidence. Overlaps of prompts of one length cannot tell the
-    coordinates apart and stay shared; a second length decides.
-
-    Examples
-    --------
-    >>> statistics = OverlapStatistics()
-    >>> statistics.observe(1_500, 5_000)
-    0.5
-    >>> statistics.observe(1_500, 8_000) > 0.9
-    True
-    """
-
-    def __init__(self, decay: float = 0.99, bin: int = 64, maximum_bins: int = 4096) -> None:
-        self._start = OverlapHistogram(decay, bin, maximum_bins)
-        self._end = OverlapHistogram(decay, bin, maximum_bins)
-        self._decay = decay
-        self._kernel = 1.0 / (3 * bin)
-        self._total = 0.0
-        self._squares = 0.0
-
-    @property
-    def start(self) -> OverlapHistogram:
-        """Histogram over depth from the start."""
-        return self._start
-
-    @property
-    def end(self) -> OverlapHistogram:
-        """Histogram over distance from the end of the earlier prompt."""
-        return self._end
-
-    @property
-    def effective_size(self) -> float:
-        """(sum w)^2 / sum w^2 over the decayed observations; 0.0 before the first."""
-        return self._total**2 / self._squares if self._squares else 0.0
-
-    def observe(self, overlap: int, earlier_length: int, prior: float = 0.5) -> float:
-        """Learn one overlap, and return the responsibility of the start coordinate for it.
-
-        Parameters
-        ----------
-        overlap
-            Depth in tokens to which a new prompt matched an earlier one, >= 1.
-        earlier_length
-            Length of the earlier prompt in tokens, >= 1. The distance from its end is
-            ``max(earlier_length - overlap, 0)``.
-        prior
-            Responsibility of the start where this scope has no evidence, in 0..1; a wider
-            scope's responsibility, where there is one.
-
-        Raises
-        ------
-        ValueError
-            If `overlap` or `earlier_length` is below 1, or `prior` outside 0..1.
-
-        Notes
-        -----
-        Both histograms decay and take their share of the observation. O(1) time.
-        """
-        check_count("overlap", overlap, 1, "do not observe prompts that share nothing")
-        check_count("earlier_length", earlier_length, 1, "pass the earlier prompt's length")
-        if not 0.0 <= prior <= 1.0:
-            raise invalid("prior", prior, "0 <= prior <= 1", "pass a wider scope's responsibility")
-        distance = max(earlier_length - overlap, 0)
-        floor = 2.0 / earlier_length
-        start = self._start.mass_near(overlap) * self._kernel + floor * prior
-        end = self._end.mass_near(distance) * self._kernel + floor * (1.0 - prior)
-        responsibility = start / (start + end)
-        self._start.observe(overlap, responsibility)
-        self._end.observe(distance, 1.0 - responsibility)
-        self._total = self._total * self._decay + 1.0
-        self._squares = self._squares * self._decay**2 + 1.0
-        return responsibility
-
-    def on_path(self, length: int) -> Bins:
-        """Return the bins of both histograms whose mean falls on a path of `length` tokens.
-
-        A distance e from the end stands at depth ``length - e``; means outside 1..`length` are
-        left out. All masses together, on the path and off it, are the decayed count `total`.
-        O(bins) time.
-        """
-        start, end = self._start.bins(), self._end.bins()
-        depths = np.concatenate((start.means, length - end.means))
-        kept = ((depths >= 1.0) & (depths <= length)).nonzero()[0]
-        variances = np.concatenate((start.variances, end.variances))
-        masses = np.concatenate((start.masses, end.masses))
-        return Bins(depths.take(kept), variances.take(kept), masses.take(kept))
-
-    @property
-    def total(self) -> float:
-        """Decayed count of the observations."""
-        return self._total
+_KIND, _VERSION = b"TPOM", 1
 
 
 class OverlapModel:
@@ -162,6 +48,12 @@ class OverlapModel:
     ValueError
         If an argument is out of its range.
 
+    Notes
+    -----
+    Deterministic: the same observations in the same order give the same bits in every process,
+    also where the model was saved and read again in between (`to_bytes`, `from_bytes`). Memory is
+    O(maximum_bins + maximum_scopes * scope_bins), however many paths were observed.
+
     Examples
     --------
     >>> model = OverlapModel()
@@ -170,6 +62,14 @@ class OverlapModel:
     >>> forecast = model.forecast([7], length=9_000)
     >>> int(forecast.depths[forecast.weights.argmax()])
     1500
+
+    Saved and read again, it goes on as if nothing had happened:
+
+    >>> copy = OverlapModel.from_bytes(model.to_bytes())
+    >>> for each in (model, copy):
+    ...     each.observe([7, 2], overlap=1_600, earlier_length=4_000)
+    >>> copy.to_bytes() == model.to_bytes()
+    True
     """
 
     def __init__(
@@ -190,6 +90,7 @@ class OverlapModel:
         self._decay = decay
         self._bin = bin
         self._maximum_scopes = maximum_scopes
+        self._maximum_bins = maximum_bins
         self._scope_bins = scope_bins
         self._shrinkage = shrinkage
         self._prior_size = prior_size
@@ -233,7 +134,7 @@ class OverlapModel:
         for scope in reversed(scopes):
             statistics = self._scopes.pop(scope, None)
             if statistics is None:
-                statistics = OverlapStatistics(self._decay, self._bin, self._scope_bins)
+                statistics = self._new_scope()
             self._scopes[scope] = statistics
             responsibility = statistics.observe(overlap, earlier_length, responsibility)
         while len(self._scopes) > self._maximum_scopes:
@@ -292,9 +193,72 @@ class OverlapModel:
         means, variances, masses = (np.concatenate(column) for column in zip(*parts, strict=True))
         return _merged(_spread(Bins(means, variances, masses)), length)
 
-    def forget(self, scope: int) -> None:
-        """Drop the statistics of `scope`, if it has any; the whole tree's stay as they are."""
-        self._scopes.pop(scope, None)
+    def to_bytes(self) -> bytes:
+        """Return everything the model knows, its settings included.
+
+        Returns
+        -------
+        bytes
+            ``TPOM``, uint32 version (1), uint32 CRC-32 of the rest; then 8 bytes a number, int64
+            or float64: int64 bin, maximum_scopes, maximum_bins, scope_bins; float64 decay,
+            shrinkage, prior_size; the whole tree's statistics; int64 number of scopes and their
+            ids, the one observed longest ago first; their statistics in that order. Statistics
+            are two float64 counts and two histograms (`OverlapHistogram.write`). All of it
+            little-endian. The same observations in the same order give the same bytes.
+
+        Raises
+        ------
+        ValueError
+            If the id of a scope does not fit 64 bits.
+
+        Notes
+        -----
+        O(bins kept) time and memory, at most 40 bytes a bin.
+        """
+        encoder = Encoder()
+        encoder.integers((self._bin, self._maximum_scopes, self._maximum_bins, self._scope_bins))
+        encoder.reals((self._decay, self._shrinkage, self._prior_size))
+        self._tree.write(encoder)
+        for scope in self._scopes:
+            if not -(2**63) <= scope < 2**63:
+                raise invalid("scope", scope, "a whole number of 64 bits", "number the scopes")
+        encoder.integers((len(self._scopes), *self._scopes))
+        for statistics in self._scopes.values():
+            statistics.write(encoder)
+        return encoder.sealed(_KIND, _VERSION)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> OverlapModel:
+        """Return the model that `to_bytes` was called on; from here on both learn the same bits.
+
+        Raises
+        ------
+        ValueError
+            If `data` is of another kind or version, or damaged: it does not have its checksum, or
+            ends too early or too late.
+        """
+        decoder = Decoder(data, _KIND, _VERSION)
+        bin, maximum_scopes, maximum_bins, scope_bins = decoder.integers(4).tolist()
+        decay, shrinkage, prior_size = decoder.reals(3).tolist()
+        model = cls(
+            decay,
+            bin,
+            maximum_scopes,
+            maximum_bins=maximum_bins,
+            scope_bins=scope_bins,
+            shrinkage=shrinkage,
+            prior_size=prior_size,
+        )
+        model._tree.read(decoder)
+        for scope in decoder.integers(decoder.integers(1).item()).tolist():
+            model._scopes[scope] = model._new_scope()
+        for statistics in model._scopes.values():
+            statistics.read(decoder)
+        decoder.finish()
+        return model
+
+    def _new_scope(self) -> OverlapStatistics:
+        return OverlapStatistics(self._decay, self._bin, self._scope_bins)
 
 
 def _uniform(length: int, bin: int, mass: float) -> Bins:

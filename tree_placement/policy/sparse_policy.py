@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tree_placement.cost import SparseWeights
-from tree_placement.live_states import LiveStates, saving
-from tree_placement.overlap import OverlapModel
-from tree_placement.path import place
+from tree_placement.overlap.model import OverlapModel
+from tree_placement.path.placement import place
+from tree_placement.policy.live_states import LiveStates, saving
 
 
 @dataclass(frozen=True, kw_only=True)
