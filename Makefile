@@ -22,6 +22,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy examples/*.py
+	$(BIN)/mypy benchmarks/*.py
 
 install: $(INSTALLED)
 

@@ -47,7 +47,7 @@ def register() -> None:
         for name, placement in PLACEMENTS.items():
             if visit.namespace.startswith(repr(name)):
                 grid, length = policy.settings.grid, extent.length - extent.start
-                count = policy.settings.states_per_path - extent.states - 1
+                count = policy.settings.states_per_path - len(extent.states) - 1
                 depths = placement(visit, extent, max(count, 0), grid) | {length // grid * grid}
                 return tuple(
                     PlannedState(extent.start + depth, 1.0)
@@ -56,4 +56,4 @@ def register() -> None:
                 )
         return plan(policy, visit, extent)
 
-    SparsePolicy.plan = plan_by_namespace  # type: ignore[method-assign]
+    SparsePolicy.plan = plan_by_namespace  # type: ignore[method-assign, assignment]

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -109,7 +110,7 @@ def path_rows(repetitions: int, quick: bool) -> list[Row]:
             plain = time.perf_counter() - start
             found = place(weights, budget, grid=GRID).cost
             assert math.isclose(found, truth, rel_tol=1e-9), (found, truth)
-        ours = seconds(lambda w=weights, m=budget: place(w, m, grid=GRID), repetitions)
+        ours = seconds(partial(place, weights, budget, grid=GRID), repetitions)
         rows.append(Row(name, ours, target, plain))
         if depths == 16_384:
             price = _price_of(weights, budget)
@@ -117,7 +118,7 @@ def path_rows(repetitions: int, quick: bool) -> list[Row]:
             exact = place(weights, priced.depths.size, grid=GRID)
             assert math.isclose(priced.cost, exact.cost, rel_tol=1e-9)
             name = f"path, N = {depths:,}, priced ({priced.depths.size} states)"
-            ours = seconds(lambda w=weights, p=price: place_priced(w, p, grid=GRID), repetitions)
+            ours = seconds(partial(place_priced, weights, price, grid=GRID), repetitions)
             rows.append(Row(name, ours, 2e-3, plain))
     dense = np.random.default_rng(1).exponential(size=2_048) ** 3
     ours = seconds(lambda: place(dense, 8), repetitions)
@@ -212,7 +213,7 @@ def slopes(repetitions: int, quick: bool) -> list[str]:
     ]
     lines = []
     for name, sizes, call in growths:
-        times = [seconds(lambda n=size, call=call: call(n), few) for size in sizes]
+        times = [seconds(partial(call, size), few) for size in sizes]
         steps = ", ".join(f"{n:,}: {_time(t)}" for n, t in zip(sizes, times, strict=True))
         lines.append(f"{name:34}{slope(sizes, times):5.2f}   {steps}")
     return lines

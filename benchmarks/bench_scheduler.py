@@ -178,7 +178,7 @@ def report(pools: Pools, clock: Clock) -> None:
     """Print one row an operation."""
     arena = getattr(pools.cache.tree_core, "_node_arena", ())
     head = f"{pools.name} ({len(arena) or 'unknown'} nodes, {live_states(pools)} states)"
-    print(f"{head:<44}{'p50':>9}{'p99':>9}{'mean':>9}")
+    print(f"{head:<44}{'p50':>9}{'p99':>9}{'mean':>9}", flush=True)
     totals = np.sum([clock.times[operation] for operation in OPERATIONS], axis=0)
     for name, values in (*clock.times.items(), ("all", totals)):
         p50, p99 = np.percentile(values, (50, 99))
@@ -205,8 +205,7 @@ def main() -> None:
     """Measure stock on its Python and Rust core and ours, one after the other."""
     given = arguments()
     kv_tokens = 300 * (given.nodes + given.requests) + 1_000_000
-    sys.stdout.reconfigure(line_buffering=True)
-    print("microseconds of the scheduler's thread per request")
+    print("microseconds of the scheduler's thread per request", flush=True)
     served = None
     for name, core in (("stock, Python", "python"), ("stock, Rust", "rust"), ("sparse", "python")):
         try:

@@ -78,6 +78,7 @@ def _run(server: Server, documents: Sequence[Document], learning: int) -> dict[s
             server.flush_cache()
             asked = list(enumerate(documents))[0 if name == LEARNED else learning :]
             gaps[name] = []
+            captured = _captured(server)
             for number, document in progress.track(asked, description=name):
                 server.complete(document.tokens, 1, extra_key=name)
                 depths = document.depths if name == LEARNED else document.depths[:1]
@@ -86,7 +87,13 @@ def _run(server: Server, documents: Sequence[Document], learning: int) -> dict[s
                     cached = server.complete(prompt, 1, extra_key=name).cached_tokens
                     if turn == 0 and number >= learning:
                         gaps[name].append(depth - cached)
+            if _captured(server) == captured:
+                raise SystemExit(f"{name}: got no captured state; need some; see the server's log")
     return gaps
+
+
+def _captured(server: Server) -> int:
+    return int(server.state()["sparse"]["counters"]["captured"])
 
 
 def _document(seed: int, number: int) -> Document:

@@ -336,7 +336,9 @@ def _candidates(
     serving = standing[np.searchsorted(standing, overlaps, side="right") - 1]
     helpful = depths[(depths >= minimum_depth) & (depths > serving)]
     # They rise with the overlaps, so equal ones are neighbours: np.unique would sort or hash.
-    return helpful[np.append(True, helpful[1:] > helpful[:-1])[: helpful.size]]
+    is_new = np.ones(helpful.size, dtype=np.bool_)
+    np.not_equal(helpful[1:], helpful[:-1], out=is_new[1:])
+    return np.asarray(helpful[is_new])
 
 
 def _sites(
