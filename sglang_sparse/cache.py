@@ -307,6 +307,18 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self._discard(plan.pending)
             plan.pending = []
             plan.states = None
+        self._bound_released_path(req)
+
+    def _bound_released_path(self, req: Any) -> None:
+        """Give up what the request held of its path beyond the path's budget."""
+        try:
+            node = self.tree_core.node_by_id(req.last_node)
+        except KeyError:
+            return
+        for above in path_to_root(node):
+            if self.tree_core.get_component_device_value(above.id, ComponentType.MAMBA) is not None:
+                self._bound_path(above.id)
+                return
 
     def reset(self) -> None:
         """Empty the tree; SGLang empties the pools itself."""

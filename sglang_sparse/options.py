@@ -31,7 +31,7 @@ class SparseOptions:
     """
 
     states_per_path: int = field(
-        default=8,
+        default=16,
         metadata={
             "help": "states along one path at most, the one at its end included; those that "
             "running requests hold do not count"
@@ -51,7 +51,7 @@ class SparseOptions:
     )
     subtrees: int = field(
         default=4096,
-        metadata={"help": "subtrees with statistics of their own, at most"},
+        metadata={"help": "subtrees with statistics of their own, at most, in each namespace"},
     )
 
     def __post_init__(self) -> None:
@@ -80,15 +80,23 @@ class SparseOptions:
         """
         given = {name.removeprefix(PREFIX): value for name, value in values.items()}
         path = given.pop(CONFIG.removeprefix(PREFIX), None)
-        merged = {**(_read_file(path) if path is not None else {}), **given}
+        in_file = _read_file(path) if path is not None else {}
+        try:
+            cls._of_known(in_file)
+        except OptionError as error:
+            raise OptionError(f"{flag(CONFIG.removeprefix(PREFIX))} {path}: {error}") from None
+        return cls._of_known({**in_file, **given})
+
+    @classmethod
+    def _of_known(cls, values: Mapping[str, object]) -> SparseOptions:
         known = [option.name for option in dataclasses.fields(cls)]
-        for name in merged:
+        for name in values:
             if name not in known:
                 raise OptionError(
                     f"{flag(name)}: got a setting that does not exist; "
                     f"need one of {', '.join(map(flag, known))}; correct the name"
                 )
-        return cls(**merged)  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]
 
 
 def flag(name: str) -> str:
@@ -117,8 +125,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _read_file(path: object) -> dict[str, object]:
     name = flag(CONFIG.removeprefix(PREFIX))
     try:
-        values = json.loads(Path(str(path)).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = Path(str(path)).read_text(encoding="utf-8")
+        values = json.loads(text, object_pairs_hook=_settings_once)
+    except (OSError, ValueError, RecursionError) as error:
         raise OptionError(
             f"{name}: got {path} ({error}); need a readable JSON file; correct the path or the file"
         ) from error
@@ -127,7 +136,16 @@ def _read_file(path: object) -> dict[str, object]:
             f"{name}: got a JSON {type(values).__name__} in {path}; need an object of settings; "
             'write {"states_per_path": 8} for example'
         )
-    return {str(key).replace("-", "_"): value for key, value in values.items()}
+    return values
+
+
+def _settings_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object's settings by name; ValueError where one is given twice."""
+    names = [name.replace("-", "_") for name, _ in pairs]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} is there twice")
+    return dict(zip(names, (value for _, value in pairs), strict=True))
 
 
 def _check_type(name: str, value: object, kind: type) -> None:

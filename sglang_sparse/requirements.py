@@ -68,6 +68,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     _off("--enable-pdmux"),
     _unset("--dllm-algorithm"),
     Requirement(
+        "--tokenizer-worker-num",
+        "1",
+        lambda cfg: cfg.tokenizer_worker_num == 1,
+        "leave it out; further workers do not answer /sparse/integrity",
+    ),
+    Requirement(
         "--disaggregation-mode",
         "null",
         lambda cfg: cfg.disaggregation_mode == "null",

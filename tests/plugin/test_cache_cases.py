@@ -222,6 +222,38 @@ def test_no_path_keeps_more_states_than_its_budget() -> None:
     assert len(harness.states()) > 3
 
 
+def test_states_that_requests_held_go_when_they_are_released() -> None:
+    harness = harness_of(states_per_path=2, rows=5, slots=40)
+    whole = tokens_of(240)
+    held = []
+    for name, length in enumerate((60, 100, 140, 180, 220)):
+        running = computed(harness, name, whole[:length])
+        harness.publish(running)
+        held.append(running)
+    assert len(harness.states()) > 2
+    for running in held:
+        harness.finish(running)
+        check(harness)
+    assert len(harness.states()) == 2
+
+
+def test_statistics_belong_to_a_namespace() -> None:
+    harness = harness_of(states_per_path=2, rows=1, slots=60)
+    for name in range(30):
+        prompt = tokens_of(80) + tokens_of(40, seed=name)
+        running = harness.start(name, prompt, "taught")
+        harness.extend(running, len(prompt))
+        harness.publish(running)
+        harness.finish(running)
+    planned = {}
+    for namespace in ("taught", "untaught", "untaught too"):
+        running = harness.start(100, tokens_of(203, seed=99), namespace)
+        harness.extend(running, 203)
+        planned[namespace] = [capture.depth for capture in pending(harness, running)]
+        harness.abort(running)
+    assert planned["untaught"] == planned["untaught too"] != planned["taught"]
+
+
 def test_a_path_beyond_its_budget_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = harness_of(states_per_path=3, rows=3, slots=60)
     monkeypatch.setattr(harness.cache.planner, "surplus", lambda *_: None)

@@ -64,7 +64,7 @@ def test_help_lists_every_setting_with_its_default() -> None:
     add_arguments(parser)
     text = " ".join(parser.format_help().split())
     for flag, default in (
-        ("--sparse-states-per-path", "(default: 8)"),
+        ("--sparse-states-per-path", "(default: 16)"),
         ("--sparse-decay", "(default: 0.99)"),
         ("--sparse-bin", "(default: 64)"),
         ("--sparse-tail", "(default: 192)"),
@@ -80,3 +80,22 @@ def test_flags_not_given_are_not_in_the_namespace() -> None:
     add_arguments(parser)
     assert vars(parser.parse_args([])) == {}
     assert vars(parser.parse_args(["--sparse-tail", "64"])) == {"sparse_tail": 64}
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('{"sparse_tail": 1}', "got a setting that does not exist"),
+        ('{"tail": 4.5}', "need a whole number"),
+        ('{"tail": 1, "tail": 2}', "tail is there twice"),
+        ('{"states-per-path": 4, "states_per_path": 5}', "states_per_path is there twice"),
+        ("[" * 200_000, "need a readable JSON file"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, wrong: str) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(text)
+    with pytest.raises(OptionError, match=wrong) as refused:
+        SparseOptions.from_mapping({"sparse_config": str(file)})
+    assert str(file) in str(refused.value)
+    assert "--sparse-config" in str(refused.value)

@@ -64,25 +64,41 @@ def test_a_prompt_that_ends_inside_a_node(sparse_server: Server) -> None:
     assert sparse_server.complete(document, 1).cached_tokens == 5999 // GRID * GRID
 
 
-def test_one_shared_prefix_of_560(sparse_server: Server) -> None:
-    sparse_server.flush_cache()
+def test_one_shared_prefix_of_560(stock_server: Server, sparse_server: Server) -> None:
+    """Stock's second prompt resumes from nothing."""
     prefix = words(560, seed=6)
-    cached = [
-        sparse_server.complete(prefix + words(1946 - 560, seed=600 + turn), 1).cached_tokens
-        for turn in range(5)
-    ]
-    assert cached[2:] == [512, 512, 512]
+    cached = {}
+    for name, server in (("stock", stock_server), ("sparse", sparse_server)):
+        server.flush_cache()
+        cached[name] = [
+            server.complete(prefix + words(1946 - 560, seed=600 + turn), 1).cached_tokens
+            for turn in range(5)
+        ]
+    print(f"tokens from cache, by prompt: {cached}")
+    assert cached["stock"][1] == 0
+    assert cached["sparse"][1] >= 560 - 1946 // 6
+    assert cached["sparse"][2:] == [512, 512, 512]
 
 
-def test_the_shared_part_shifts(sparse_server: Server) -> None:
-    """Hits follow a shared part that gets 100 tokens longer or shorter from run to run."""
-    sparse_server.flush_cache()
+def test_the_shared_part_shifts(stock_server: Server, sparse_server: Server) -> None:
+    """Hits follow a shared part that gets 100 tokens longer or shorter from run to run.
+
+    The first prompt of each turn is the one that stock computes from the start.
+    """
     document = words(3000, seed=8)
-    sparse_server.complete(document, 1)
-    for turn, shared in enumerate((1500, 1600, 1500, 1400, 1500, 1600)):
-        sparse_server.complete(document[:shared] + words(80, seed=800 + turn), 1)
-        again = sparse_server.complete(document[:shared] + words(80, seed=900 + turn), 1)
-        assert shared - again.cached_tokens < GRID
+    first: dict[str, list[int]] = {}
+    for name, server in (("stock", stock_server), ("sparse", sparse_server)):
+        server.flush_cache()
+        server.complete(document, 1)
+        first[name] = []
+        for turn, shared in enumerate((1500, 1600, 1500, 1400, 1500, 1600)):
+            new = server.complete(document[:shared] + words(80, seed=800 + turn), 1)
+            again = server.complete(document[:shared] + words(80, seed=900 + turn), 1)
+            first[name].append(shared - new.cached_tokens)
+            assert shared - again.cached_tokens < GRID or name == "stock"
+    print(f"gaps of the first prompts: {first}")
+    assert max(first["sparse"]) < 3000 // 6
+    assert max(first["stock"]) >= 1400
 
 
 def test_one_changed_token_near_the_end(sparse_server: Server) -> None:

@@ -49,13 +49,15 @@ def test_integrity_is_behind_the_admin_key(hostile_server: Server) -> None:
 
 
 def test_aborted_in_mid_prefill(hostile_server: Server) -> None:
-    """No pending state of the request stays, and its slots are free again."""
+    """The client is told, no pending state of the request stays, and its slots are free again."""
     prompt = words(9000, seed=21)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(hostile_server.complete, prompt, 4, request_id="to-abort")
         time.sleep(0.4)
-        hostile_server.post("/abort_request", rid="to-abort")
-        running.exception(timeout=60)
+        abort(hostile_server, "to-abort")
+        error = running.exception(timeout=300)
+    assert isinstance(error, ServerError)
+    assert "abort" in str(error)
     assert_all_slots_back(hostile_server)
 
 
@@ -137,13 +139,17 @@ def abort_soon(server: Server, prompt: list[int], name: str, seconds: float) -> 
     )
     client.start()
     time.sleep(seconds)
+    abort(server, name)
+    client.join(120)
+
+
+def abort(server: Server, name: str) -> None:
     httpx.post(
         f"{server.url}/abort_request",
         json={"rid": name},
         headers={"Authorization": f"Bearer {ADMIN_KEY}"},
         timeout=60,
-    )
-    client.join(120)
+    ).raise_for_status()
 
 
 def disconnect(server: Server, prompt: list[int], seconds: float) -> None:

@@ -40,7 +40,7 @@ class PolicySettings:
         Namespaces with statistics of their own; beyond them the one unused longest is forgotten.
     """
 
-    states_per_path: int = 8
+    states_per_path: int = 16
     grid: int = 64
     tail: int = 192
     decay: float = 0.99
