@@ -1,22 +1,26 @@
-"""Real servers for the tests, started once a session, and the small model that they serve."""
+"""Real servers for the tests, started once a session, and the small model that they serve.
+
+The fixtures import what they need, so that tests of `tree_placement` run without the packages of a
+server.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from sglang_sparse.demo.server import Server
-from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
-from support import plugins
-from support.truth import TransformersTruth
+if TYPE_CHECKING:
+    from sglang_sparse.demo.server import Server
+    from support.truth import TransformersTruth
 
 ADMIN_KEY = "an-admin-key"
 SLOTS = 32
 COMMON_FLAGS = ["--max-mamba-cache-size", str(SLOTS), "--max-total-tokens", "200000"]
-SPARSE = ["--radix-cache-backend", "sparse"]
+SPARSE = ["--radix-cache-backend", "sparse", "--sparse-states-per-path", "8"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def model_folder() -> Path:
     """The tiny hybrid model, built once and kept."""
+    from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
+
     return build_tiny_model(default_model_folder())
 
 
@@ -37,6 +43,8 @@ def servers(
     model_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Server, Server]]:
     """A stock and a sparse server with the same flags, started side by side."""
+    from sglang_sparse.demo.server import Server
+
     logs = tmp_path_factory.mktemp("servers")
     with ExitStack() as running:
         pair = [
@@ -68,6 +76,9 @@ def hostile_server(
 
     Its admin key is `ADMIN_KEY`, and it loads the plugin that spoils states on request.
     """
+    from sglang_sparse.demo.server import Server
+    from support import plugins
+
     flags = ["--max-mamba-cache-size", "12", "--max-total-tokens", "20000"]
     flags += ["--chunked-prefill-size", "512", "--disable-overlap-schedule"]
     flags += ["--admin-api-key", ADMIN_KEY, *SPARSE]
@@ -84,5 +95,7 @@ def hostile_server(
 @pytest.fixture(scope="session")
 def truth(model_folder: Path) -> Iterator[TransformersTruth]:
     """The same model in transformers."""
+    from support.truth import TransformersTruth
+
     with TransformersTruth(model_folder, threads=2) as model:
         yield model

@@ -1,9 +1,13 @@
 """Checks that public functions share: one clear line for each kind of bad input."""
 
+import operator
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+DEEPEST = 2**53
+"""Depths up to here are exact in float64."""
 
 
 def invalid(what: str, got: object, need: str, fix: str) -> ValueError:
@@ -24,9 +28,35 @@ def check_positive(what: str, value: float, fix: str) -> None:
 
 
 def check_count(what: str, value: int, minimum: int, fix: str) -> None:
-    """Raise ValueError unless `value` is a whole number of at least `minimum`."""
-    if not (value >= minimum and value % 1 == 0):
+    """Raise ValueError unless `value` is a whole number, not a float, of at least `minimum`."""
+    if not is_whole(value):
+        raise invalid(what, repr(value), f"a whole number >= {minimum}, an int", fix)
+    if value < minimum:
         raise invalid(what, value, f"a whole number >= {minimum}", fix)
+
+
+def is_whole(value: object) -> bool:
+    """Return whether `value` can count: an int of Python or numpy, and no float."""
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def as_weights(weights: ArrayLike) -> NDArray[np.float64]:
+    """Return `weights` as float64, copied only if need be; ValueError where one is bad."""
+    try:
+        array = np.asarray(weights)
+    except ValueError:
+        raise invalid(
+            "weights", "rows of different sizes", "one dimension", "flatten them"
+        ) from None
+    if array.dtype.kind not in "biuf":
+        raise invalid("weights", f"dtype {array.dtype}", "real numbers", "convert them to float")
+    real = np.asarray(array, dtype=np.float64)
+    check_weights(real)
+    return real
 
 
 def check_share(what: str, value: float, fix: str) -> None:
@@ -49,6 +79,11 @@ def check_weights(weights: NDArray[np.float64]) -> None:
         )
 
 
+def too_deep(what: str, depth: int) -> ValueError:
+    """Build the error of a depth that float64 may not hold."""
+    return invalid(what, depth, f"at most {DEEPEST} tokens (2**53)", "count in larger units")
+
+
 def as_depths(what: str, depths: Iterable[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return `depths` as a flat int64 array; ValueError where one is not a whole number."""
     array = np.asarray(depths if isinstance(depths, np.ndarray) else list(depths))
@@ -56,6 +91,8 @@ def as_depths(what: str, depths: Iterable[int] | NDArray[np.int64]) -> NDArray[n
         raise invalid(what, f"shape {array.shape}", "one dimension", "pass a flat sequence")
     if array.size and array.dtype.kind not in "iu":
         raise invalid(what, f"dtype {array.dtype}", "whole numbers of tokens", "round the depths")
+    if array.size and array.max() > DEEPEST:
+        raise too_deep(what, int(array.max()))
     return array.astype(np.int64)
 
 

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tree_placement._check import (
     as_depths,
+    as_weights,
     check_at_least,
-    check_weights,
     invalid,
     sorted_depths,
 )
@@ -65,6 +65,10 @@ class PrefillCost:
         return np.asarray(tokens * (self.linear + 0.5 * self.quadratic * tokens))
 
 
+_LARGEST_COST = 1e290
+"""Recompute of one node that leaves sums over all nodes finite."""
+
+
 @dataclass(frozen=True, eq=False)
 class SparseWeights:
     """Overlap weights of the depths that carry any; every other depth weighs nothing.
@@ -72,14 +76,18 @@ class SparseWeights:
     Parameters
     ----------
     depths
-        Overlap depths in tokens, strictly rising, each >= 1; stored as int64 of shape (n,).
+        Overlap depths in tokens, strictly rising, from 1 to 2**53; stored as int64 of shape (n,).
     weights
         Weight of each depth, finite and >= 0; stored as float64 of shape (n,).
 
     Raises
     ------
     ValueError
-        If the shapes differ, depths do not rise or lie above 1, or a weight is bad.
+        If the shapes differ, depths do not rise or leave their range, or a weight is bad.
+
+    Notes
+    -----
+    The arrays are copied and cannot be written to. O(n) time and memory.
 
     Examples
     --------
@@ -92,8 +100,7 @@ class SparseWeights:
 
     def __post_init__(self) -> None:
         depths = as_depths("depths", self.depths)
-        weights = np.asarray(self.weights, dtype=np.float64)
-        check_weights(weights)
+        weights = as_weights(self.weights).copy()
         if depths.shape != weights.shape:
             raise invalid(
                 "weights",
@@ -108,8 +115,19 @@ class SparseWeights:
                 "strictly rising depths >= 1",
                 "sort them and add up the weights of equal ones",
             )
-        object.__setattr__(self, "depths", depths)
-        object.__setattr__(self, "weights", weights)
+        self._keep(depths, weights)
+
+    @classmethod
+    def _checked(cls, depths: NDArray[np.int64], weights: NDArray[np.float64]) -> "SparseWeights":
+        """Return the weights of arrays that are known to be good, and that no one else holds."""
+        kept = object.__new__(cls)
+        kept._keep(depths, weights)
+        return kept
+
+    def _keep(self, depths: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
+        for name, array in (("depths", depths), ("weights", weights)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
 
 
 Weights = ArrayLike | SparseWeights
@@ -123,11 +141,33 @@ def as_sparse(weights: Weights) -> tuple[SparseWeights, int | None]:
     """
     if isinstance(weights, SparseWeights):
         positive = weights.weights > 0.0
-        return SparseWeights(weights.depths[positive], weights.weights[positive]), None
-    dense = np.asarray(weights, dtype=np.float64)
-    check_weights(dense)
+        if positive.all():
+            return weights, None
+        return SparseWeights._checked(weights.depths[positive], weights.weights[positive]), None
+    dense = as_weights(weights)
     positive_at = np.flatnonzero(dense)
-    return SparseWeights(positive_at + 1, dense[positive_at]), dense.size
+    return SparseWeights._checked(positive_at + 1, dense[positive_at]), dense.size
+
+
+def check_sums(weights: NDArray[np.float64], deepest: int, cost: PrefillCost) -> None:
+    """Raise ValueError unless all that a solver adds up or multiplies is finite.
+
+    A solver on a path multiplies differences of costs, at most the sum of the weights times F at
+    the deepest overlap, by differences of F; the margin is for sums of a few of them.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        total, longest = float(weights.sum()), float(cost(deepest))
+    if not 16.0 * total * max(longest, 1.0) * max(longest, 1.0) < np.inf:
+        got = f"a sum of {total:g} with F = {longest:g} at the deepest overlap"
+        raise invalid("weights", got, "finite sums", "scale the weights or the cost down")
+
+
+def check_new_weight(weight: float, depth: int, cost: PrefillCost) -> None:
+    """Raise ValueError for a weight that is bad, or could make sums over any nodes overflow."""
+    check_at_least("weight", weight, 0.0, "drop or repair this weight")
+    if not weight * max(float(cost(depth)), 1.0) <= _LARGEST_COST:
+        got = f"{weight:g} at depth {depth}"
+        raise invalid("weight", got, "finite sums", "scale the weights or the cost down")
 
 
 def expected_recompute(
@@ -154,7 +194,7 @@ def expected_recompute(
     Raises
     ------
     ValueError
-        If a weight is negative or not finite, or a depth is not on the path.
+        If a weight is negative or not finite, their sums overflow, or a depth is not on the path.
 
     Notes
     -----
@@ -171,5 +211,7 @@ def expected_recompute(
     sparse, length = as_sparse(weights)
     prefill = PrefillCost() if cost is None else cost
     states = np.concatenate(([0], sorted_depths("depths", depths, length)))
+    if sparse.depths.size:
+        check_sums(sparse.weights, int(sparse.depths[-1]), prefill)
     serving = states[np.searchsorted(states, sparse.depths, side="right") - 1]
     return float(np.dot(sparse.weights, prefill(sparse.depths) - prefill(serving)))

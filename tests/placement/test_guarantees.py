@@ -90,6 +90,48 @@ def test_two_nearly_equal_depths_come_within_a_ninth_of_the_regret() -> None:
     assert times[regrets > bound / 9].sum() > failure * drawn.size
 
 
+@pytest.mark.parametrize("cost", [PrefillCost(), CONVEX])
+def test_half_of_the_regret_is_attained_by_weights_of_other_sums(cost: PrefillCost) -> None:
+    """A state at depth 1 is as good for q as one at the end, which p weighs a little more."""
+    length, more = 1_000, 0.5
+    at_one, at_end = float(cost(1)), float(cost(length))
+    q = SparseWeights([1, length], [(1.0 + 1e-9) * (at_end - at_one), at_one])
+    p = SparseWeights(q.depths, q.weights + np.array([0.0, more]))
+    chosen = place(q, 1, cost=cost)
+    assert chosen.depths.tolist() == [1]
+    regret = expected_recompute(p, chosen.depths, cost=cost) - place(p, 1, cost=cost).cost
+    bound = plug_in_regret(length, more, cost=cost)
+    assert 0.99 * 0.5 * bound < regret <= 0.5 * bound
+
+
+@pytest.mark.parametrize("cost", [PrefillCost(), CONVEX])
+def test_half_of_the_regret_holds_for_weights_of_any_sums(cost: PrefillCost) -> None:
+    rng = np.random.default_rng(8)
+    largest = 0.0
+    for _ in range(400):
+        length = int(rng.integers(2, 30))
+        p = rng.dirichlet(np.full(length, 0.2)) * rng.uniform(0, 3)
+        q = rng.dirichlet(np.full(length, 0.2)) * rng.uniform(0, 3)
+        chosen = place(q, 1, cost=cost)
+        regret = expected_recompute(p, chosen.depths, cost=cost) - place(p, 1, cost=cost).cost
+        bound = plug_in_regret(length, float(np.abs(p - q).sum()), cost=cost)
+        assert regret <= 0.5 * bound + 1e-12
+        largest = max(largest, regret / bound)
+    assert largest > 0.05
+
+
+@pytest.mark.parametrize("failure", [1e-2, 1e-4])
+def test_the_confidence_of_the_estimation_error_is_needed(failure: float) -> None:
+    size = 400
+    drawn = np.random.default_rng(9).binomial(size, 0.5, 1_000_000)
+    distances = 2.0 * np.abs(drawn / size - 0.5)
+    bound = estimation_error(2, size, failure)
+    expected = math.sqrt(2 / size)
+    assert (distances > bound).mean() <= failure
+    assert (distances > expected).mean() > failure
+    assert (distances > expected + 0.3 * (bound - expected)).mean() > failure
+
+
 def test_estimation_error_holds_and_is_within_a_half() -> None:
     support, size, failure = 256, 512, 0.05
     counts = np.random.default_rng(4).multinomial(size, np.full(support, 1 / support), 4_000)
@@ -178,6 +220,11 @@ def tracking_error(decay: float, drift: float, count: int, runs: int) -> float:
     estimates = decayed_estimates(overlaps, decay, 2)
     truth = np.array([1 - chances[-1], chances[-1]])
     return float(np.abs(estimates - truth).sum(axis=1).mean())
+
+
+def test_no_error_is_larger_than_the_largest_distance() -> None:
+    error = decayed_error(64, 0.5, 50, drift=1.0)
+    assert error.bias + error.deviation > error.total == 2.0
 
 
 @pytest.mark.parametrize("decay", [0.8, 0.95, 0.99, 0.999, 1.0])

@@ -124,6 +124,19 @@ def test_weights_of_a_star_with_many_children() -> None:
     assert priced.state_above(2) in {(1, 50), (2, 7)}
 
 
+def test_a_refused_leaf_changes_nothing() -> None:
+    priced = PricedTree(1.0, DEEP)
+    for length, weight in ((1, 0.0), (2**62, 0.0), (1, 1e300), (0, 1.0)):
+        with pytest.raises(ValueError, match=r"^(length|weight): got "):
+            priced.add_leaf(1, length, weight)
+    assert len(priced) == 2
+    assert_solved(priced, 1.0, {})
+
+
+DEEP = PrefixTree([-1, 0], [0, 2**53], [0, 1])
+OVERFLOWING = PrefixTree([-1, 0, 0], [0, 1, 1], [0, 1e308, 1e308])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -133,6 +146,16 @@ def test_weights_of_a_star_with_many_children() -> None:
         (lambda: PricedTree(1.0).add_leaf(1, 1), r"parent: got 1; need a whole number from 0 to 0"),
         (lambda: PricedTree(1.0).add_leaf(-1, 1), r"parent: got -1; need a whole number from 0 "),
         (lambda: PricedTree(1.0).add_leaf(0, 0), r"length: got 0; need a whole number >= 1; "),
+        (lambda: PricedTree(1.0).add_leaf(0, 1.0), r"length: got 1.0; need a whole number >= 1, "),
+        (lambda: PricedTree(1.0).add_leaf(0.0, 1), r"parent: got 0.0; need a whole number from 0"),
+        (lambda: PricedTree(1.0).add_leaf(0, 2**62), r"length: got 4611686018427387904; need at "),
+        (
+            lambda: PricedTree(1.0).add_leaf(0, 9, 1e300),
+            r"weight: got 1e\+300 at depth 9; need fin",
+        ),
+        (lambda: PricedTree(1.0, OVERFLOWING), r"weights: got a sum of inf with F = 1 "),
+        (lambda: PricedTree(1.0, DEEP).add_leaf(1, 1), r"length: got 9007199254740993; need at mo"),
+        (lambda: PricedTree(1.0, DEEP).set_weight(1, 1e300), r"weight: got 1e\+300 at depth 900"),
         (lambda: PricedTree(1.0).add_leaf(0, 1, -2.0), r"weight: got -2.0; need a finite number "),
         (lambda: PricedTree(1.0).set_weight(0, math.nan), r"weight: got nan; need a finite number"),
         (lambda: PricedTree(1.0).set_weight(3, 1.0), r"node: got 3; need a whole number from 0 to"),

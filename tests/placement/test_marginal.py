@@ -206,7 +206,15 @@ TREE = PrefixTree([-1, 0, 1], [0, 4, 3], [0, 1, 2])
         (lambda: MarginalValues(TREE).add((2, 0)), r"state: got \(2, 0\); need 1 <= depth <= 3 "),
         (lambda: MarginalValues(TREE).saving((2, 1)), r"state: got \(2, 1\); need a state of this"),
         (lambda: MarginalValues(TREE).remove((9, 9)), r"state: got \(9, 9\); need a state of this"),
-        (lambda: MarginalValues(TREE).set_weight(3, 1), r"node: got 3; need 0 <= node < 3; "),
+        (lambda: MarginalValues(TREE).set_weight(3, 1), r"node: got 3; need a whole number, 0 <= "),
+        (lambda: MarginalValues(TREE).set_weight(1.5, 1.0), r"node: got 1.5; need a whole number"),
+        (
+            lambda: MarginalValues(TREE).add((1, 1.5)),
+            r"state: got float64 of shape \(1, 2\); need ",
+        ),
+        (lambda: MarginalValues(TREE).gain((1, 1.5)), r"state: got float64 of shape \(1, 2\); nee"),
+        (lambda: MarginalValues(TREE, [(1, 1.5)]), r"state: got float64 of shape \(1, 2\); need "),
+        (lambda: MarginalValues(TREE).set_weight(1, 1e300), r"weight: got 1e\+300 at depth 4; ne"),
         (lambda: MarginalValues(TREE).set_weight(1, -1), r"weight: got -1; need a finite number"),
     ],
 )

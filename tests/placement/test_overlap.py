@@ -239,6 +239,20 @@ def test_evidence_off_the_path_gives_way_to_the_prior() -> None:
     assert np.abs(forecast.weights - empty.weights).max() < 0.01
 
 
+def test_evidence_counts_by_its_share_on_the_path() -> None:
+    """Of ten observations one lies on the path, and only its part from the start."""
+    model = OverlapModel(decay=1.0, prior_size=1.0)
+    model.observe([], 300, 10_000)
+    for _ in range(9):
+        model.observe([], 7_000, 9_000)
+    mass = model.tree.start.mass_near(300)
+    assert 0.4 < mass <= 1.0
+    forecast = model.forecast([], 900)
+    weight = float(forecast.weights[forecast.depths == 300].sum())
+    assert weight == pytest.approx(mass / (mass + 1.0), abs=0.01)
+    assert weight < 10 / (10 + 1) - 0.1, "all ten must be told apart"
+
+
 @pytest.mark.parametrize("length", [1, 63, 64, 1_000_000])
 def test_forecast_without_evidence_is_uniform(length: int) -> None:
     forecast = OverlapModel().forecast([], length)

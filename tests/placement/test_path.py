@@ -245,6 +245,36 @@ def test_closed_forms_on_a_grid_of_one() -> None:
     assert balanced_worst(0, 3) == 0
 
 
+def test_sparse_weights_are_copies_that_cannot_be_written_to() -> None:
+    depths, weights = np.array([2, 5]), np.array([1.0, 3.0])
+    sparse = SparseWeights(depths, weights)
+    depths[0], weights[0] = 4, 9.0
+    assert (sparse.depths.tolist(), sparse.weights.tolist()) == ([2, 5], [1.0, 3.0])
+    for array in (sparse.depths, sparse.weights):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+@pytest.mark.parametrize("solve", [place, place_priced])
+@pytest.mark.parametrize(
+    ("weights", "cost"),
+    [
+        ([1e308, 1e308], None),
+        (np.ones(1_000), PrefillCost(1.0, 1e306)),
+        (SparseWeights([1, 2**40], [1e290, 1.0]), None),
+    ],
+)
+def test_sums_that_overflow_are_refused_without_a_warning(solve, weights, cost, recwarn) -> None:
+    with pytest.raises(ValueError, match=r"^weights: got a sum of .*; need finite sums; scale "):
+        solve(weights, 1, cost=cost)
+    assert not list(recwarn)
+
+
+def test_large_weights_that_do_not_overflow_are_solved() -> None:
+    weights = np.random.default_rng(6).integers(0, 9, 50)
+    assert place(weights * 2.0**900, 3).depths.tolist() == place(weights, 3).depths.tolist()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -252,6 +282,17 @@ def test_closed_forms_on_a_grid_of_one() -> None:
         (lambda: place([math.nan], 1), r"weights\[0\]: got nan; need "),
         (lambda: place([1, math.inf], 1), r"weights\[1\]: got inf; need "),
         (lambda: place([[1.0]], 1), r"weights: got shape \(1, 1\); need one dimension; "),
+        (lambda: place(["a"], 1), r"weights: got dtype <U1; need real numbers; "),
+        (lambda: place([[1, 2], [3]], 1), r"weights: got rows of different sizes; need one dim"),
+        (lambda: place([1j], 1), r"weights: got dtype complex128; need real numbers; "),
+        (lambda: place([None], 1), r"weights: got dtype object; need real numbers; "),
+        (lambda: SparseWeights([1], [None]), r"weights: got dtype object; need real numbers; "),
+        (lambda: SparseWeights([2**53 + 1], [1]), r"depths: got 9007199254740993; need at most 9"),
+        (lambda: SparseWeights([2**63], [1]), r"depths: got 9223372036854775808; need at most 9"),
+        (lambda: expected_recompute([1e308, 1e308], []), r"weights: got a sum of inf with F = 2 "),
+        (lambda: place([1], 1, grid=2.0), r"grid: got 2.0; need a whole number >= 1, an int; "),
+        (lambda: place([1], 1.0), r"budget: got 1.0; need a whole number >= 0, an int; "),
+        (lambda: place([1], 1, grid="2"), r"grid: got '2'; need a whole number >= 1, an int; "),
         (lambda: place([1], -1), r"budget: got -1; need a whole number >= 0; "),
         (lambda: place([1], 1, grid=0), r"grid: got 0; need a whole number >= 1; "),
         (lambda: place([1], 1, fixed=[2]), r"fixed: got 2; need 1 <= depth <= 1; "),

@@ -63,7 +63,7 @@ def test_none_beats_the_optimum_of_as_many_states() -> None:
         (lambda: block(-1, 4), r"length: got -1; need a whole number >= 0; "),
         (lambda: block(9, 0), r"size: got 0; need a whole number >= 1; "),
         (lambda: block(9, 2, grid=0), r"grid: got 0; need a whole number >= 1; "),
-        (lambda: square_root(2.5), r"length: got 2.5; need a whole number >= 0; "),
+        (lambda: square_root(2.5), r"length: got 2.5; need a whole number >= 0, an int; "),
         (lambda: logarithmic(9, 0), r"first: got 0; need a whole number >= 1; "),
     ],
 )

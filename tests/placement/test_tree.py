@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 
 import networkx as nx
 import numpy as np
 import pytest
 from brute_force import TreeCase
 
+from tree_placement.tree.decomposition import split_budget
+from tree_placement.tree.duality import price_bound
+from tree_placement.tree.exact import place_tree
 from tree_placement.tree.graph import from_networkx, to_networkx
 from tree_placement.tree.prefix_tree import PrefixTree, tree_recompute
+from tree_placement.tree.priced import place_tree_priced
 from tree_placement.tree.shape import TreeShape, classify
 
 
@@ -50,13 +56,44 @@ def test_depths_heights_and_children_equal_walks() -> None:
 
 
 def test_arrays_cannot_be_written_to() -> None:
-    lengths = np.array([0, 3])
-    tree = PrefixTree([-1, 0], lengths, [0, 1])
-    lengths[1] = 9
-    assert tree.depths.tolist() == [0, 3]
+    parents, lengths, weights = np.array([-1, 0]), np.array([0, 3]), np.array([0.0, 1.0])
+    tree = PrefixTree(parents, lengths, weights)
+    parents[1], lengths[1], weights[1] = 1, 9, 7.0
+    assert (tree.parents.tolist(), tree.depths.tolist()) == ([-1, 0], [0, 3])
+    assert tree.weights.tolist() == [0.0, 1.0]
     for array in (tree.parents, tree.lengths, tree.weights, tree.depths, tree.children):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
+
+
+def test_the_deepest_node_allowed_is_exact() -> None:
+    tree = PrefixTree([-1, 0, 1, 0], [0, 2**52, 2**52, 2**53], [0, 0, 1, 0])
+    assert tree.depths.tolist() == [0, 2**52, 2**53, 2**53]
+    assert tree_recompute(tree, [(2, 2**52 - 1)]) == 1.0
+
+
+def test_a_cycle_in_a_large_graph_is_found_in_one_pass() -> None:
+    nodes = 20_000
+    graph = nx.DiGraph(itertools.pairwise(range(nodes)), length=1)
+    nx.set_edge_attributes(graph, 1, "length")
+    graph.add_edge("a", "b", length=1)
+    graph.add_edge("b", "a", length=1)
+    began = time.perf_counter()
+    with pytest.raises(ValueError, match=r"^graph: got a cycle above '[ab]'"):
+        from_networkx(graph)
+    assert time.perf_counter() - began < 2.0, "a set built for each node takes ten times as long"
+
+
+OBSERVED = PrefixTree.from_observations([-1, 0, 1], [0, 5, 4], [(1, 2, 3.0)])
+
+
+@pytest.mark.parametrize(
+    "state", [(1, 6), (1, 0), (2, 5), (3, 1), (0, 0), (0, 1), (-1, 1), (1, 7), (9, 9)]
+)
+def test_places_off_the_tree_observed_are_refused(state: tuple[int, int]) -> None:
+    assert OBSERVED.fine([(1, 5), (2, 4)]) == ((2, 3), (3, 4))
+    with pytest.raises(ValueError, match=r"^states: got \(.*; need a place on the tree observed; "):
+        OBSERVED.fine([state])
 
 
 def observed_cost(case: TreeCase, observations: list, states: list) -> float:
@@ -156,6 +193,25 @@ def from_weights(*weights: float) -> PrefixTree:
         (lambda: from_weights(0, math.nan), r"weights\[1\]: got nan; need a finite number >= 0; "),
         (lambda: from_weights(0, 1, -1), r"weights\[2\]: got -1.0; need a finite number >= 0; "),
         (lambda: from_weights(math.inf, 1), r"weights\[0\]: got inf; need a finite number >= 0; "),
+        (lambda: from_weights(0, None), r"weights: got dtype object; need real numbers; "),
+        (lambda: from_weights(0, "a"), r"weights: got dtype <U21; need real numbers; "),
+        (
+            lambda: PrefixTree([-1, 0, 1, 2], [0] + [2**62] * 3, [0] * 4),
+            r"lengths: got 4611686018427387904; need at most 9007199254740992 tokens",
+        ),
+        (
+            lambda: PrefixTree([-1, 0, 1, 2], [0] + [2**52] * 3, [0] * 4),
+            r"depth of node 3: got 13510798882111488; need at most 9007199254740992 tokens",
+        ),
+        (
+            lambda: PrefixTree(range(-1, 3_000), [0] + [2**53] * 3_000, [0] * 3_001),
+            r"depth of node 2: got 18014398509481984; need at most ",
+        ),
+        (lambda: tree_recompute(from_weights(1e308, 1e308), []), r"weights: got a sum of inf "),
+        (lambda: place_tree(from_weights(1e308, 1e308), 1), r"weights: got a sum of inf "),
+        (lambda: place_tree_priced(from_weights(1e308, 1e308), 1), r"weights: got a sum of inf "),
+        (lambda: price_bound(from_weights(1e308, 1e308), 1), r"weights: got a sum of inf "),
+        (lambda: split_budget(from_weights(1e308, 1e308), 1), r"weights: got a sum of 1e\+308 "),
         (lambda: PrefixTree([-1], [0], [[1.0]]), r"weights: got shape \(1, 1\); need "),
         (lambda: PrefixTree([], [], []), r"parents\[0\]: got no node; need -1, the root; "),
         (lambda: PrefixTree([0, 0], [0, 1], [0, 0]), r"parents\[0\]: got 0; need -1, the root; "),

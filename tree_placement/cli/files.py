@@ -109,7 +109,7 @@ def _numbers(path: Path, read: object) -> list[object]:
 
 
 def _parse_csv(path: Path) -> NDArray[np.float64]:
-    """Return the rows of numbers; the first row may hold the columns' names."""
+    """Return the rows of numbers; the first row may hold the columns' names, without digits."""
     try:
         text = _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -120,7 +120,7 @@ def _parse_csv(path: Path) -> NDArray[np.float64]:
         try:
             parsed.append([float(cell) for cell in row])
         except ValueError:
-            if line == 1:
+            if line == 1 and not any(map(str.isdigit, "".join(row))):
                 continue
             fix = "mend or drop the row"
             raise invalid(f"{path}: row {line}", ",".join(row), "numbers", fix) from None

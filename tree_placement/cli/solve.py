@@ -24,7 +24,7 @@ weights (--weights FILE), by the file's ending:
   .json  [w1, w2, ...]: the weight of overlap depths 1, 2, ... tokens; or
          [[depth, weight], ...]: only the depths that have one, depths rising, in tokens
   .csv   rows "depth,weight", depths rising, in tokens; or one weight a row. The first row may
-         hold the columns' names
+         hold the columns' names, without digits
   .npy   an array as numpy.save writes it, of shape (n,) or (n, 2), meant as in .json
 
 trees (--tree FILE), JSON: {"parents": [-1, 0, ...], "lengths": [0, ...], "weights": [0, ...]}:

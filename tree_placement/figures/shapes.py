@@ -35,7 +35,7 @@ def two_peaks() -> Shape:
 
 
 def all_shapes() -> tuple[Shape, ...]:
-    """Return the mixture, an early, a late and a spiky density."""
+    """Return the mixture, an early, a late, and a spiky density over an even rest."""
     depths = np.arange(1, LENGTH + 1)
     spikes = np.full(LENGTH, 0.3 / LENGTH)
     for depth, weight in ((960, 0.3), (2_900, 0.15), (3_400, 0.15), (7_000, 0.1)):
@@ -44,7 +44,7 @@ def all_shapes() -> tuple[Shape, ...]:
         two_peaks(),
         Shape("early", _normalised(np.exp(-depths / 1_200))),
         Shape("late", _normalised(np.exp((depths - LENGTH) / 700))),
-        Shape("spikes and rest", spikes),
+        Shape("spikes and\n30% evenly", spikes),
     )
 
 

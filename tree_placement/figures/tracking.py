@@ -39,6 +39,8 @@ DECAYS = (0.9, 0.99, 0.999, 1.0)
 SWEEP = 1.0 - np.geomspace(0.3, 0.0008, 15)
 DEVIATION = 250.0
 SPEED = 2.0
+FARTHEST = 2.0
+"""Distance that no two distributions exceed."""
 
 
 class Drift(NamedTuple):
@@ -128,10 +130,11 @@ def measure_error() -> Errors:
 
 def draw() -> Figure:
     """Draw regret over time above, error over the decay below."""
-    figure = column_figure(3.9)
+    figure = column_figure(4.3)
     above, below = figure.subplots(2, 1)
     _draw_regret(above, measure_regret())
     _draw_error(below, measure_error())
+    figure.legend(*below.get_legend_handles_labels(), loc="outside lower center")
     return figure
 
 
@@ -160,7 +163,14 @@ def _draw_regret(axes: Axes, drift: Drift) -> None:
 
 def _draw_error(axes: Axes, errors: Errors) -> None:
     best = best_decay(SUPPORT, errors.drift)
-    axes.plot(1 - SWEEP, errors.bound, color=GREY, ls="--", label="bound")
+    says_something = errors.bound < FARTHEST
+    axes.plot(
+        1 - SWEEP[says_something],
+        errors.bound[says_something],
+        color=GREY,
+        ls="--",
+        label=f"bound, where below {FARTHEST:g}",
+    )
     axes.plot(1 - SWEEP, errors.measured, color=BLUE, marker="o", label="measured, mean")
     axes.plot(
         [1 - best.decay],
@@ -176,7 +186,6 @@ def _draw_error(axes: Axes, errors: Errors) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("1 \N{MINUS SIGN} decay (longer memory to the right)")
     axes.set_ylabel("error of the forecast,\n$|\\cdot|_1$ (no unit)")
-    axes.legend(loc="best")
 
 
 def _estimate(histogram: OverlapHistogram) -> NDArray[np.float64]:

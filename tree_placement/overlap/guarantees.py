@@ -132,7 +132,10 @@ def plug_in_regret(length: int, error: float, *, cost: PrefillCost | None = None
 
         E_p(d) <= E_q(d) + F(N) |p - q|_1 <= E_q(c) + F(N) |p - q|_1 <= E_p(c) + 2 F(N) |p - q|_1.
 
-    Half of it holds for distributions, as for `stability`. Any set of placements may be searched,
+    Half of it holds too: the regret is at most ``sum_t (p_t - q_t) x_t``, x_t the recompute of
+    depth t under d less that under c, which lies in [-F(N), F(N)]. That half is nearly attained
+    where p has a little more weight at depth N than a q for which a state at N and one at depth 1
+    are as good. Any set of placements may be searched,
     as long as both are the best of it.
 
     Examples
@@ -229,8 +232,8 @@ class DecayedError(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Bound on the expected distance."""
-        return self.bias + self.deviation
+        """Bound on the expected distance, at most 2 as every distance of two distributions."""
+        return min(2.0, self.bias + self.deviation)
 
 
 def decayed_error(support: int, decay: float, count: int, drift: float) -> DecayedError:

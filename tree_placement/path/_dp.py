@@ -140,7 +140,9 @@ def priced(
     """Return the sites of least cost plus `price` a new state, the fewest on a tie; deepest first.
 
     Costs are compared with the count of new states as their second digit, which is the limit of
-    a price raised by a vanishing amount; the hull's tests are linear in the cost and carry over.
+    a price raised by a vanishing amount. The hull drops a line that only ties with both neighbours
+    without looking at counts: between fixed sites they do not fall with depth (the best site above
+    rises with the site, by the quadrangle inequality), so the line before it has no more states.
     O(sites) time and memory.
     """
     sites = prefill.size
@@ -157,12 +159,10 @@ def priced(
         while last > first:
             a, b = hull[last - 1], hull[last]
             slope_a, slope_b, slope_s = -prefill[a], -prefill[b], -prefill[s]
-            covered = _is_covered(
-                slope_a, intercept[a], slope_b, intercept[b], slope_s, intercept[s]
-            )
-            if covered == 0.0:
-                covered = _is_covered(slope_a, count[a], slope_b, count[b], slope_s, count[s])
-            if covered > 0.0:
+            if (
+                _is_covered(slope_a, intercept[a], slope_b, intercept[b], slope_s, intercept[s])
+                > 0.0
+            ):
                 break
             last -= 1
         last += 1

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tree_placement._check import check_count
-from tree_placement.cost import PrefillCost
+from tree_placement.cost import PrefillCost, check_sums
 from tree_placement.tree.prefix_tree import (
     PrefixTree,
     State,
@@ -78,6 +78,7 @@ def tree_sites(
     check_count("minimum_depth", minimum_depth, 0, "pass 0 to allow every depth")
     fixed = tuple(fixed)
     prefill = PrefillCost() if cost is None else cost
+    check_sums(tree.weights, int(tree.depths.max()), prefill)
     standing = np.full(len(tree), -1, dtype=np.int64)
     standing[0] = 0
     np.maximum.at(standing, *checked_states("fixed", tree, fixed))

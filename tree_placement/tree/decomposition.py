@@ -1,4 +1,4 @@
-"""Stars and combs solved branch by branch: cheap, and with a bound on the gap to the optimum."""
+"""Stars and combs solved branch by branch, with a bound on the gap to the optimum."""
 
 import heapq
 import itertools
@@ -16,6 +16,9 @@ from tree_placement.tree.prefix_tree import PrefixTree, State, TreePlacement, tr
 @dataclass(frozen=True, eq=False)
 class Decomposition:
     """A placement found branch by branch, and how far from the optimum it can be.
+
+    It is for the bound and the certificate, not for speed: on wide stars `split_budget` can take
+    longer than the exact `place_tree`.
 
     Parameters
     ----------

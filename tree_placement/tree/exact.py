@@ -53,8 +53,8 @@ def place_tree(
     Raises
     ------
     ValueError
-        If `budget` or `minimum_depth` is below 0, `grid` is below 1, or a fixed or forbidden
-        state does not lie on the tree.
+        If `budget` or `minimum_depth` is below 0, `grid` is below 1, a fixed or forbidden state
+        does not lie on the tree, or the weights' sums overflow.
 
     Notes
     -----

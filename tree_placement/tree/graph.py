@@ -101,7 +101,8 @@ def from_networkx(
             parents.append(parent)
             lengths.append(attributes[length])
     if len(labels) < len(graph):
-        on_cycle = next(node for node in graph if node not in set(labels))
+        reached = set(labels)
+        on_cycle = next(node for node in graph if node not in reached)
         raise invalid("graph", f"a cycle above {on_cycle!r}", "no cycle", "break it")
     weights = [graph.nodes[label].get(weight, 0.0) for label in labels]
     tree = PrefixTree(np.array(parents), np.array(lengths), np.array(weights))

@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tree_placement._check import check_at_least, check_count, invalid
-from tree_placement.cost import PrefillCost
+from tree_placement._check import (
+    DEEPEST,
+    check_at_least,
+    check_count,
+    invalid,
+    is_whole,
+    too_deep,
+)
+from tree_placement.cost import PrefillCost, check_new_weight
 from tree_placement.tree._candidates import TreeSites, tree_sites
 from tree_placement.tree.prefix_tree import PrefixTree, State, TreePlacement, tree_recompute
 
@@ -34,9 +41,12 @@ class PricedTree:
     Notes
     -----
     The placement is always one of least total, of the fewest states, as `place_tree_priced` finds
-    it; see its Notes for the objective. Each node keeps the entries (points where the slope
-    changes) of its subtree's cost as a function of the state above it: at most one for each edge
-    on its way to the root, and one for each state in its subtree that depends on that one.
+    it; see its Notes for the objective. Where sums are not exact in float64 (whole numbers) the two
+    may decide a tie differently, and their totals agree to rounding.
+
+    Each node keeps the entries (points where the slope changes) of its subtree's cost as a function
+    of the state above it: at most one for each edge on its way to the root, and one for each state
+    in its subtree that depends on that one.
 
     A change takes time in proportion to the entries on the node's way to the root, so O(D^2) at
     most for a node D edges deep, whatever the number of children, and ends early where a
@@ -112,17 +122,20 @@ class PricedTree:
         Raises
         ------
         ValueError
-            If an argument is out of its range; nothing has changed then.
+            If an argument is out of its range, or the node would be deeper than 2**53 tokens;
+            nothing has changed then.
         """
         from tree_placement.tree import _mended as kernels
 
         self._check_node("parent", parent)
         check_count("length", length, 1, "leave out edges without tokens")
-        check_at_least("weight", weight, 0.0, "drop or repair this weight")
         node = self._nodes
-        self._make_room(parent)
         above = int(self._mended.nodes[parent]["depth"])
         depth = above + int(length)
+        if depth > DEEPEST:
+            raise too_deep("length", depth)
+        check_new_weight(weight, depth, self._cost)
+        self._make_room(parent)
         candidate = depth // self._grid * self._grid
         if candidate <= above or candidate < self._minimum_depth:
             candidate = -1
@@ -146,7 +159,7 @@ class PricedTree:
         from tree_placement.tree import _mended as kernels
 
         self._check_node("node", node)
-        check_at_least("weight", weight, 0.0, "drop or repair this weight")
+        check_new_weight(weight, int(self._mended.nodes[node]["depth"]), self._cost)
         self._finish(kernels.set_weight(self._mended, int(node), float(weight)))
 
     def state_above(self, node: int) -> State | None:
@@ -187,7 +200,7 @@ class PricedTree:
         return PrefixTree(parents, nodes["depth"] - above, nodes["weight"])
 
     def _check_node(self, what: str, node: int) -> None:
-        if not (0 <= node < self._nodes and node % 1 == 0):
+        if not (is_whole(node) and 0 <= node < self._nodes):
             need = f"a whole number from 0 to {self._nodes - 1}"
             raise invalid(what, node, need, "name a node of this tree")
 

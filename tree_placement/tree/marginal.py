@@ -9,8 +9,8 @@ comes or goes changes the demand only on the way up to the next state.
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from tree_placement._check import check_at_least, invalid
-from tree_placement.cost import PrefillCost
+from tree_placement._check import invalid, is_whole
+from tree_placement.cost import PrefillCost, check_new_weight
 from tree_placement.tree.prefix_tree import PrefixTree, State, checked_states, tree_recompute
 
 
@@ -154,12 +154,12 @@ class MarginalValues:
         Raises
         ------
         ValueError
-            If there is no such node, or the weight is negative or not finite.
+            If there is no such node, or the weight is negative, or too large for finite sums.
         """
-        if not 0 <= node < len(self._parents):
-            need = f"0 <= node < {len(self._parents)}"
+        if not (is_whole(node) and 0 <= node < len(self._parents)):
+            need = f"a whole number, 0 <= node < {len(self._parents)}"
             raise invalid("node", node, need, "name a node of this tree")
-        check_at_least("weight", weight, 0.0, "drop or repair this weight")
+        check_new_weight(weight, self._depths[node], self._prefill)
         change = weight - self._weights[node]
         self._weights[node] = weight
         serving = self._deepest[node] or self._above_edge(node)
@@ -208,7 +208,8 @@ class MarginalValues:
         return place < len(in_edge) and in_edge[place] == depth
 
     def _check_on_tree(self, node: int, depth: int) -> None:
-        if not (0 < node < len(self._parents) and 1 <= depth <= self._lengths[node]):
+        is_place = is_whole(node) and is_whole(depth)
+        if not (is_place and 0 < node < len(self._parents) and 1 <= depth <= self._lengths[node]):
             checked_states("state", self._tree, [(node, depth)])
 
     def _check_free(self, node: int, depth: int) -> None:

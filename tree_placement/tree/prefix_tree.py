@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tree_placement._check import as_depths, check_weights, invalid
-from tree_placement.cost import PrefillCost
+from tree_placement._check import DEEPEST, as_depths, as_weights, invalid, too_deep
+from tree_placement.cost import PrefillCost, check_sums
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -37,7 +37,8 @@ class PrefixTree:
     ------
     ValueError
         If there is no root or a second one, a parent comes after its child, parents form a
-        cycle, the sizes differ, an edge is shorter than one token, or a weight is bad.
+        cycle, the sizes differ, an edge is shorter than one token, a node is deeper than 2**53
+        tokens, or a weight is bad.
 
     Notes
     -----
@@ -60,14 +61,14 @@ class PrefixTree:
     def __post_init__(self) -> None:
         parents = _frozen(as_depths("parents", self.parents))
         lengths = _frozen(as_depths("lengths", self.lengths))
-        weights = _frozen(np.array(self.weights, dtype=np.float64))
-        check_weights(weights)
+        weights = _frozen(as_weights(self.weights).copy())
         for what, array in (("lengths", lengths), ("weights", weights)):
             if array.size != parents.size:
                 got = f"{array.size} for {parents.size} parents"
                 raise invalid(what, got, "one for each node", "pass arrays of one size")
         _check_parents(parents)
         _check_lengths(lengths)
+        _check_depths(parents, lengths)
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "lengths", lengths)
         object.__setattr__(self, "weights", weights)
@@ -184,13 +185,23 @@ class ObservedTree:
         )
 
     def fine(self, states: Iterable[State]) -> tuple[State, ...]:
-        """Return states of the tree observed as states of the fine tree. O(log n) time each."""
+        """Return states of the tree observed as states of the fine tree. O(log n) time each.
+
+        Raises
+        ------
+        ValueError
+            If a state does not lie on the tree observed.
+        """
         ends = np.lexsort((self.within, self.nodes))
         reach = int(self.within.max()) + 1
         keys = self.nodes[ends] * reach + self.within[ends]
         found = []
         for node, depth in states:
-            end = int(ends[np.searchsorted(keys, node * reach + depth)])
+            at = int(np.searchsorted(keys, node * reach + depth))
+            end = int(ends[min(at, ends.size - 1)])
+            if at == ends.size or self.nodes[end] != node or depth < 1:
+                fix = "leave out states that are not on the tree"
+                raise invalid("states", (node, depth), "a place on the tree observed", fix)
             offset = self.within[end] - self.tree.lengths[end]
             found.append((end, int(depth - offset)))
         return tuple(found)
@@ -233,7 +244,7 @@ def tree_recompute(
     Raises
     ------
     ValueError
-        If a state does not lie on the tree.
+        If a state does not lie on the tree, or the weights' sums overflow.
 
     Notes
     -----
@@ -254,6 +265,7 @@ def tree_recompute(
     deepest = np.full(len(tree), -1, dtype=np.int64)
     np.maximum.at(deepest, nodes, depths)
     prefill = PrefillCost() if cost is None else cost
+    check_sums(tree.weights, int(tree.depths.max()), prefill)
     serving = _arrays.serving(tree.parents, deepest)
     return float(np.dot(tree.weights, prefill(tree.depths) - prefill(serving)))
 
@@ -325,10 +337,19 @@ def _check_lengths(lengths: NDArray[np.int64]) -> None:
         raise invalid(f"lengths[{node}]", lengths[node], "a whole number >= 1", fix)
 
 
+def _check_depths(parents: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    if lengths.sum(dtype=np.float64) <= DEEPEST:
+        return
+    depths = lengths.tolist()
+    for node, parent in enumerate(parents[1:].tolist(), start=1):
+        depths[node] += depths[parent]
+        if depths[node] > DEEPEST:
+            raise too_deep(f"depth of node {node}", depths[node])
+
+
 def _observed(coarse: PrefixTree, observations: list[tuple[int, int, float]]) -> ObservedTree:
     """Cut the edges of `coarse` at the observations and put their weights there."""
-    weights = np.array([weight for *_, weight in observations], dtype=np.float64)
-    check_weights(weights)
+    as_weights([weight for *_, weight in observations])
     observations = [seen for seen in observations if tuple(seen[:2]) != (0, 0)]
     checked_states("observations", coarse, [(node, depth) for node, depth, _ in observations])
     total: dict[State, float] = {

@@ -22,7 +22,8 @@ def place_tree_priced(
 ) -> TreePlacement:
     """Return the new states that minimise the tree's recompute plus `price` for each of them.
 
-    Of several placements of the same total, one with the fewest states is returned.
+    Of several placements of the same total, one with the fewest states is returned, where sums are
+    exact in float64 (whole numbers); elsewhere rounding may decide between totals that are equal.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ def place_tree_priced(
     Raises
     ------
     ValueError
-        If `price` is negative or not finite, `minimum_depth` is below 0, `grid` is below 1, or
-        a fixed or forbidden state does not lie on the tree.
+        If `price` is negative or not finite, `minimum_depth` is below 0, `grid` is below 1, a
+        fixed or forbidden state does not lie on the tree, or the weights' sums overflow.
 
     Notes
     -----
