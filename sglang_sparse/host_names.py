@@ -83,6 +83,7 @@ SETTINGS: tuple[HostName, ...] = (
             "dllm_algorithm",
             "disaggregation_mode",
             "tp_size",
+            "tokenizer_worker_num",
             "dp_size",
             "pp_size",
             "dcp_size",
