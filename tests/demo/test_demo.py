@@ -48,6 +48,10 @@ def test_the_demo_compares_both_servers(tmp_path: Path) -> None:
     assert all(len(prompt["sparse"]["output"]) == 4 for prompt in prompts)
     assert written["largest_difference"] <= 1e-5
     assert written["totals"]["sparse"]["cached"] > written["totals"]["stock"]["cached"]
+    for group in {prompt["group"] for prompt in prompts}:
+        of_group = [prompt for prompt in prompts if prompt["group"] == group]
+        gaps = [sum(each[name]["gap"] for each in of_group) for name in ("stock", "sparse")]
+        assert gaps[1] <= gaps[0], f"{group}: more computed again than by stock"
     assert all(prompt["sparse"]["cached"] <= prompt["seen"] for prompt in prompts)
     assert max(prompt["sparse"]["states"] for prompt in prompts) <= written["settings"]["slots"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["document.txt", "figures.json"]
