@@ -7,15 +7,14 @@ tokens it stands for, so that one written, attached or resumed anywhere else sho
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from cache_pools import build_cache, grid_of
-from identities import Identities, marks, write_mark
+from cache_under_test import CacheUnderTest, TreeState
+from identities import marks, write_mark
 from sglang.srt.managers.schedule_batch import FINISH_LENGTH, Req, ScheduleBatch, release_req
 from sglang.srt.mem_cache.allocation import alloc_req_slots
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams, MatchResult
@@ -29,13 +28,6 @@ from sglang.test.kits.unified_radix_cache.mixins import UnifiedRadixCacheFixture
 from sglang_sparse.capture import ATTRIBUTE, prepare_for_extend
 
 
-class TreeState(NamedTuple):
-    """A state found in the tree: the identity of the path above its end, and its slot."""
-
-    identity: int
-    slot: int
-
-
 @dataclass
 class Running:
     """A request on its way; `matched` until its first pass, `computed` between pass and publish."""
@@ -45,8 +37,8 @@ class Running:
     stage: str = "matched"
 
 
-class CacheHarness:
-    """One cache, its pools, and the truth about what they hold.
+class CacheHarness(CacheUnderTest):
+    """A cache that is taken through the steps of requests, with the truth about what it holds.
 
     Parameters
     ----------
@@ -59,23 +51,12 @@ class CacheHarness:
     """
 
     def __init__(self, cfg: CacheConfig, *, sparse: bool, states_per_path: int = 4) -> None:
-        self.cfg, self.sparse, self.grid = cfg, sparse, grid_of(cfg)
-        self.cache, self.kv, self.rows = build_cache(
-            cfg, sparse=sparse, states_per_path=states_per_path
-        )
+        super().__init__(cfg, sparse=sparse, states_per_path=states_per_path)
         self._kit = UnifiedRadixCacheFixtures()
         self._kit.cfg = cfg
-        self.identities = Identities()
         self.running: dict[int, Running] = {}
         self.published: set[int] = set()
         self.kv_identity: dict[int, int] = {}
-        self.evictions = 0
-        self._count_evictions()
-
-    @property
-    def slots(self) -> Any:
-        """SGLang's allocator of state slots."""
-        return self.rows.mamba_allocator
 
     def requests(self) -> list[Req]:
         """Every request that the scheduler would know of."""
@@ -113,13 +94,13 @@ class CacheHarness:
     def publish(self, running: Running) -> None:
         """Publish what has been computed of a prompt."""
         pending = self._pending_depths(running.req)
-        before, losses = self.states(), self._losses()
+        before, losses = self.states(), self.losses()
         checkpoint_kv_cache(running.req, self.cache)
         self._note_published(running)
-        if self._losses() == losses:
+        if self.losses() == losses:
             self._check_published(running, pending, before)
         if self.sparse:
-            self._check_budget(before)
+            self.check_budget(before)
         done = running.req.prefix_len == len(running.req.full_untruncated_fill_ids)
         running.stage = "decoding" if done else "prompt"
 
@@ -186,51 +167,6 @@ class CacheHarness:
         self.cache.reset()
         self.rows.clear()
         self.kv.clear()
-
-    # The truth
-
-    def walk(self) -> Iterator[tuple[Any, list[int]]]:
-        """Yield every node below the root with the identities of the prefixes along its key."""
-        waiting = [
-            (child, self.identities.root(child.key.extra_key))
-            for child in self.cache.tree_core.root_node.children.values()
-        ]
-        while waiting:
-            node, above = waiting.pop()
-            numbers = self.identities.along(above, node.key.raw_token_ids())
-            yield node, numbers
-            waiting.extend((child, numbers[-1]) for child in node.children.values())
-
-    def states(self) -> set[TreeState]:
-        """Return the states that the tree holds."""
-        return {
-            TreeState(numbers[-1], int(value))
-            for node, numbers in self.walk()
-            if (value := node.component_data[ComponentType.MAMBA].value) is not None
-        }
-
-    @contextmanager
-    def checked_match(self, numbers: Sequence[int]) -> Iterator[list[int]]:
-        """Check a match of a path: what is yielded takes its resumed depth, then its overlap.
-
-        Beforehand the tree is walked for what it can serve: a match resumes from the deepest
-        state (with a sliding window maybe from one above) and sees all KV, and loses nothing.
-        """
-        before, evictions = self.states(), self.evictions
-        tree = {number for _, along in self.walk() for number in along}
-        found: list[int] = []
-        yield found
-        numbers = numbers[: len(numbers) // self.cfg.page_size * self.cfg.page_size]
-        deepest = self._deepest(numbers, {state.identity for state in before})
-        kv = self._deepest(numbers, tree) // self.cfg.page_size * self.cfg.page_size
-        assert found[0] <= deepest <= kv, f"resumes at {found[0]}, deepest state at {deepest}"
-        assert self.cfg.has_swa or found[0] == deepest, f"resumes at {found[0]}, not {deepest}"
-        assert found[1:] in ([], [kv]), f"overlap {found[1:]}, the tree holds {kv}"
-        assert self.evictions > evictions or self.states() == before, "a match lost a state"
-
-    def _deepest(self, numbers: Sequence[int], among: set[int]) -> int:
-        """Return the deepest depth of a path whose prefix is one of `among`, 0 for none."""
-        return max((d for d, number in enumerate(numbers, 1) if number in among), default=0)
 
     # Inside
 
@@ -359,43 +295,5 @@ class CacheHarness:
             if depth <= published:
                 assert running.identities[depth - 1] in live, f"no state at {depth}, captured there"
 
-    def _check_budget(self, before: set[TreeState]) -> None:
-        """No path through a new state has more states than a path may have.
-
-        Its deepest state and those that requests hold do not count.
-        """
-        limit = self.cache.planner.policy.settings.states_per_path
-        new = self.states() - before
-        for path in self._paths_of_states():
-            if new.intersection(state for state, _ in path):
-                held = sum(is_held for _, is_held in path[1:])
-                assert len(path) - held <= limit, f"{len(path)} states on a path, {held} held"
-
-    def _paths_of_states(self) -> Iterator[list[tuple[TreeState, bool]]]:
-        """Yield the states above each state, itself first, and whether a request holds them."""
-        found: dict[int, tuple[TreeState, bool]] = {}
-        for node, numbers in self.walk():
-            data = node.component_data[ComponentType.MAMBA]
-            if data.value is not None:
-                found[node.id] = TreeState(numbers[-1], int(data.value)), data.lock_ref > 0
-            path, above = [], node
-            while above is not None:
-                path.extend([found[above.id]] if above.id in found else [])
-                above = above.parent
-            yield path
-
-    def _losses(self) -> int:
-        trimmed = self.cache.counters.trimmed if self.sparse else 0
-        return self.evictions + int(trimmed)
-
     def _forget(self, running: Running) -> None:
         del self.running[int(running.req.rid)]
-
-    def _count_evictions(self) -> None:
-        evict = self.cache._evict
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.evictions += 1
-            return evict(*args, **kwargs)
-
-        self.cache._evict = counted
