@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tree_placement._check import invalid
@@ -154,26 +155,17 @@ def _solve_path(problem: Problem) -> Answer:
     fixed, forbidden = _depths("--fixed", problem.fixed), _depths("--forbidden", problem.forbidden)
     weights = read_weights(problem.weights)
     if problem.budget is not None:
-        found = place(
-            weights,
-            problem.budget,
-            grid=problem.grid,
-            cost=cost,
-            fixed=fixed,
-            forbidden=forbidden,
-            minimum_depth=problem.minimum_depth,
-        )
+        solver = partial(place, weights, problem.budget)
     else:
         assert problem.price is not None
-        found = place_priced(
-            weights,
-            problem.price,
-            grid=problem.grid,
-            cost=cost,
-            fixed=fixed,
-            forbidden=forbidden,
-            minimum_depth=problem.minimum_depth,
-        )
+        solver = partial(place_priced, weights, problem.price)
+    found = solver(
+        grid=problem.grid,
+        cost=cost,
+        fixed=fixed,
+        forbidden=forbidden,
+        minimum_depth=problem.minimum_depth,
+    )
     sparse, _ = as_sparse(weights)
     even = None
     if sparse.depths.size and not (fixed or forbidden or problem.minimum_depth > problem.grid):
@@ -200,26 +192,17 @@ def _solve_tree(problem: Problem) -> Answer:
     forbidden = _on_tree("--forbidden", problem.forbidden)
     tree = read_tree(problem.tree)
     if problem.budget is not None:
-        found = place_tree(
-            tree,
-            problem.budget,
-            grid=problem.grid,
-            cost=cost,
-            fixed=fixed,
-            forbidden=forbidden,
-            minimum_depth=problem.minimum_depth,
-        )
+        solver = partial(place_tree, tree, problem.budget)
     else:
         assert problem.price is not None
-        found = place_tree_priced(
-            tree,
-            problem.price,
-            grid=problem.grid,
-            cost=cost,
-            fixed=fixed,
-            forbidden=forbidden,
-            minimum_depth=problem.minimum_depth,
-        )
+        solver = partial(place_tree_priced, tree, problem.price)
+    found = solver(
+        grid=problem.grid,
+        cost=cost,
+        fixed=fixed,
+        forbidden=forbidden,
+        minimum_depth=problem.minimum_depth,
+    )
     return Answer(
         states=found.states,
         depths=tuple(_depth_from_root(tree, state) for state in found.states),
