@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams, MatchResult
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from sglang_sparse.counters import Counters
 from sglang_sparse.integrity import IntegrityReport, check_integrity
-from sglang_sparse.planner import MatchedPath, Planner, path_to_root
+from sglang_sparse.planner import MatchedPath, Planner, has_state, path_to_root
 from tree_placement.policy import PlannedState
 
 logger = logging.getLogger(__name__)
@@ -165,14 +165,15 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         """
         allocator = self.req_to_token_pool.mamba_allocator
         if allocator.available_size() == 0:
-            displaced = self.components[ComponentType.MAMBA].least_valuable()
+            states = self.components[ComponentType.MAMBA]
+            displaced = states.least_valuable()
             if displaced is None:
                 self.counters.skipped_no_slot += 1
                 return None
             if not self.planner.is_worth_a_slot(state, above, displaced):
                 self.counters.skipped_not_worth += 1
                 return None
-            self.evict(EvictParams(num_tokens=0, mamba_num=1))
+            states.give_up(displaced)
         slot: torch.Tensor | None = allocator.alloc(1)
         if slot is None:
             self.counters.skipped_no_slot += 1
@@ -256,7 +257,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         core = self.tree_core
         if offset < len(node.key):
             node, _ = core._split_node(node.key, node, offset)
-        if core.get_component_device_value(node.id, ComponentType.MAMBA) is not None:
+        if has_state(node):
             self.counters.superseded += 1
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
             return node
@@ -316,7 +317,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         except KeyError:
             return
         for above in path_to_root(node):
-            if self.tree_core.get_component_device_value(above.id, ComponentType.MAMBA) is not None:
+            if has_state(above):
                 self._bound_path(above.id)
                 return
 

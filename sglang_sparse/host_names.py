@@ -157,10 +157,8 @@ CACHE: tuple[HostName, ...] = (
     HostName(_CACHE + ".match_prefix", ("self", "params")),
     HostName(_CACHE + ".checkpoint_into_tree", ("self", "req", "up_to")),
     HostName(_CACHE + ".on_release", ("self", "req", "checkpointed")),
-    HostName(_CACHE + ".evict", ("self", "params")),
     HostName(_CACHE + ".reset", ("self",)),
     HostName(_CACHE + "._apply_eviction_result", ("self", "result")),
-    HostName(_BASE + "EvictParams", ("num_tokens", "mamba_num")),
     HostName(_BASE + "MatchPrefixParams", attributes=("req",)),
     HostName(_BASE + "MatchResult", attributes=("full_kv_hit_length", "last_visited_node_id")),
     HostName(_BASE + "InsertResult", attributes=("mamba_exist",)),
@@ -176,7 +174,6 @@ TREE: tuple[HostName, ...] = (
     HostName(_CORE + ".node_by_id", ("self", "node_id")),
     HostName(_CORE + "._split_node", ("self", "key", "child", "split_len")),
     HostName(_CORE + ".set_component_device_value", ("self", "node_id", "component_type", "value")),
-    HostName(_CORE + ".get_component_device_value", ("self", "node_id", "component_type")),
     HostName(
         _CORE + "._evict_component_and_detach_lru",
         (

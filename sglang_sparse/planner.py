@@ -87,7 +87,7 @@ class Planner:
                 earlier_length = earlier_length or branch.length
                 if not branches or branches[-1] != branch.id:
                     branches.append(branch.id)
-            if _has_state(node):
+            if has_state(node):
                 states.append(node.id)
             node = node.parent
         if len(branches) > BRANCHES_PER_VISIT:
@@ -115,7 +115,7 @@ class Planner:
     def state_added(self, node: Any, planned: PlannedState) -> None:
         """Take up the state that now stands at the end of `node`, at the depth of `planned`."""
         above = node.parent
-        while above is not None and not _has_state(above):
+        while above is not None and not has_state(above):
             above = above.parent
         self.policy.add(
             node.id, planned, above.id if above is not None else None, _nearest_states_below(node)
@@ -150,7 +150,7 @@ class Planner:
         while waiting:
             node = waiting.pop()
             waiting.extend(node.children.values())
-            if _has_state(node) and node is not root:
+            if has_state(node) and node is not root:
                 in_tree.add(node.id)
         known = set(self.eviction_order())
         yield from (f"state {state}: in the tree, unknown" for state in sorted(in_tree - known))
@@ -170,7 +170,8 @@ def path_to_root(node: Any) -> list[Any]:
     return nodes
 
 
-def _has_state(node: Any) -> bool:
+def has_state(node: Any) -> bool:
+    """Tell whether a state stands at the end of a tree node."""
     return node.component_data[ComponentType.MAMBA].value is not None
 
 
@@ -178,7 +179,7 @@ def _nearest_states_below(node: Any) -> Iterable[int]:
     waiting = list(node.children.values())
     while waiting:
         below = waiting.pop()
-        if _has_state(below):
+        if has_state(below):
             yield below.id
         else:
             waiting.extend(below.children.values())
