@@ -6,26 +6,31 @@ from state_kernels.convolution import (
     causal_convolution,
     causal_convolution_step,
 )
-from state_kernels.gated_delta_rule import (
-    ChunkStatesResult,
-    gated_delta_rule,
-    gated_delta_rule_step,
-    gated_delta_rule_with_chunk_states,
-)
-from state_kernels.records import Captures, GatedDeltaResult
-from state_kernels.reference import reference_convolution, reference_gated_delta_rule
+from state_kernels.passes import ChunkStatesResult, run, run_with_chunk_states, step
+from state_kernels.records import Captures, RecurrenceResult
+from state_kernels.recurrence import Recurrence
+from state_kernels.recurrences import all_recurrences
+from state_kernels.recurrences.gated_delta_rule import GatedDeltaRule, gated_delta_rule
+from state_kernels.recurrences.simple_decay import SimpleDecay, simple_decay, ssd
+from state_kernels.reference import reference_convolution
 
 __all__ = [
     "Captures",
     "ChunkStatesResult",
     "ConvolutionResult",
-    "GatedDeltaResult",
+    "GatedDeltaRule",
+    "Recurrence",
+    "RecurrenceResult",
+    "SimpleDecay",
+    "all_recurrences",
     "capture_windows",
     "causal_convolution",
     "causal_convolution_step",
     "gated_delta_rule",
-    "gated_delta_rule_step",
-    "gated_delta_rule_with_chunk_states",
     "reference_convolution",
-    "reference_gated_delta_rule",
+    "run",
+    "run_with_chunk_states",
+    "simple_decay",
+    "ssd",
+    "step",
 ]

@@ -1,4 +1,4 @@
-"""Checks of the arguments that the gated delta rule's implementations share."""
+"""Checks of the arguments that the recurrences share."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ def check_cu_seqlens(cu_seqlens: torch.Tensor, tokens: int) -> list[int]:
     return bounds
 
 
-def check_heads(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor
-) -> None:
-    """Raise ValueError unless the five packed inputs have matching shapes."""
+def check_keys_and_values(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Raise ValueError unless queries, keys ``[T, H, K]`` and values ``[T, HV, V]`` fit."""
     if q.dim() != 3 or q.shape != k.shape:
         raise ValueError(
             f"q and k: got shapes {tuple(q.shape)} and {tuple(k.shape)}; "
             "need the same [T, H, K]; pack the sequences along the first axis"
         )
     tokens, heads, _ = q.shape
-    if v.dim() != 3 or v.shape[0] != tokens or v.shape[1] % heads:
+    if v.dim() != 3 or v.shape[0] != tokens or heads == 0 or v.shape[1] % heads:
         raise ValueError(
             f"v: got shape {tuple(v.shape)}; need [{tokens}, a multiple of {heads}, V]; "
             "give each value head one query/key head"
         )
-    for name, gate in (("g", g), ("beta", beta)):
-        if gate.shape != v.shape[:2]:
-            raise ValueError(
-                f"{name}: got shape {tuple(gate.shape)}; need {tuple(v.shape[:2])}; "
-                "give one number for each token and value head"
-            )
+
+
+def check_shape(name: str, value: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless an input of the values' tokens and heads has `shape`."""
+    if tuple(value.shape) != shape:
+        raise ValueError(
+            f"{name}: got shape {tuple(value.shape)}; need {shape}; "
+            "give it for each token and value head"
+        )
 
 
 def check_state(what: str, state: torch.Tensor, shape: tuple[int, ...]) -> None:

@@ -17,11 +17,9 @@ from state_kernels.elementwise import (
     track_mamba_states_all_layers,
     track_mamba_states_if_needed,
 )
-from state_kernels.gated_delta_rule import (
-    gated_delta_rule_step,
-    gated_delta_rule_with_chunk_states,
-)
+from state_kernels.passes import run_with_chunk_states, step
 from state_kernels.records import Captures
+from state_kernels.recurrences.gated_delta_rule import GatedDeltaInputs, GatedDeltaRule
 
 __all__ = [
     "causal_conv1d_fn",
@@ -261,12 +259,12 @@ def chunk_gated_delta_rule(
         rows = initial_state_indices[used].long()
         start_states = initial_state.new_zeros((len(used), *initial_state.shape[1:]))
         start_states[used] = initial_state[rows]
-    result = gated_delta_rule_with_chunk_states(
-        *(x.flatten(0, 1)[:tokens] for x in (q, k, v, g, beta)),
+    batched = GatedDeltaInputs(q=q, k=k, v=v, g=g, beta=beta)
+    result = run_with_chunk_states(
+        GatedDeltaRule(scale, use_qk_l2norm_in_kernel),
+        batched.map(lambda x: x.flatten(0, 1)[:tokens]),
         cu_seqlens=cu_seqlens,
         initial_state=start_states,
-        scale=scale,
-        qk_l2norm=use_qk_l2norm_in_kernel,
         captures=captures,
         pool=initial_state if captures is not None else None,
     )
@@ -326,16 +324,17 @@ def fused_recurrent_gated_delta_rule_packed_decode(
     half = packed // 2
     q, k, v = mixed_qkv[:, :half], mixed_qkv[:, half:packed], mixed_qkv[:, packed:]
     log_decay, beta = fused_gdn_gating(A_log, a, b, dt_bias)
-    result = gated_delta_rule_step(
-        q.reshape(len(q), -1, key_size),
-        k.reshape(len(k), -1, key_size),
-        v.reshape(len(v), value_heads, value_size),
-        log_decay[0],
-        beta[0],
+    result = step(
+        GatedDeltaRule(scale, use_qk_l2norm_in_kernel),
+        GatedDeltaInputs(
+            q=q.reshape(len(q), -1, key_size),
+            k=k.reshape(len(k), -1, key_size),
+            v=v.reshape(len(v), value_heads, value_size),
+            g=log_decay[0],
+            beta=beta[0],
+        ),
         pool=initial_state,
         slots=ssm_state_indices,
-        scale=scale,
-        qk_l2norm=use_qk_l2norm_in_kernel,
     )
     out.copy_(result[:, None])
     return out, initial_state

@@ -30,3 +30,25 @@ def silu(x: torch.Tensor) -> torch.Tensor:
 def l2_normalize(x: torch.Tensor) -> torch.Tensor:
     """Return ``x / sqrt(sum(x^2) + 1e-6)`` along the last axis."""
     return x / torch.sqrt(x.square().sum(dim=-1, keepdim=True) + L2_NORM_EPSILON)
+
+
+def queries_and_keys(
+    q: torch.Tensor, k: torch.Tensor, scale: float | None, l2norm: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return q times `scale` (``K ** -0.5`` if None), and k, both normalised before if asked."""
+    if l2norm:
+        q, k = l2_normalize(q), l2_normalize(k)
+    return q * (k.shape[-1] ** -0.5 if scale is None else scale), k
+
+
+def by_value_head(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Return ``[..., H, K]`` repeated to the heads of v ``[..., HV, V]``."""
+    return x.repeat_interleave(v.shape[-2] // x.shape[-2], dim=-2)
+
+
+def random_log_decay(
+    shape: tuple[int, ...], generator: torch.Generator, decay: tuple[float, float]
+) -> torch.Tensor:
+    """Return log decays whose negatives are log-uniform between two bounds."""
+    low, high = torch.tensor(decay).log()
+    return -torch.exp(low + torch.rand(shape, generator=generator) * (high - low))

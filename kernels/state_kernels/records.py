@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Self
 
 import torch
 
 
-class GatedDeltaResult(NamedTuple):
-    """Result of one gated delta rule pass.
+@dataclass(frozen=True)
+class TensorRecord:
+    """A record whose fields are tensors with the same first axes."""
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+        """Return the record with `function` applied to every field."""
+        return replace(self, **{f.name: function(getattr(self, f.name)) for f in fields(self)})
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Return the fields in order."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
+
+class RecurrenceResult(NamedTuple):
+    """Result of one pass over packed sequences.
 
     Attributes
     ----------

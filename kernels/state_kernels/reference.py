@@ -1,4 +1,4 @@
-"""Token-by-token recurrences: short, slow, and the truth in tests."""
+"""Token-by-token passes: short, slow, and the truth in tests."""
 
 from __future__ import annotations
 
@@ -6,57 +6,47 @@ from itertools import pairwise
 
 import torch
 
-from state_kernels.numerics import compute_dtype, l2_normalize
-from state_kernels.records import Captures, GatedDeltaResult
+from state_kernels.numerics import compute_dtype
+from state_kernels.records import Captures
+from state_kernels.recurrence import InputsT, Recurrence, RowsT
 
 
-def reference_gated_delta_rule(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    *,
-    cu_seqlens: torch.Tensor,
-    initial_state: torch.Tensor | None = None,
-    captures: Captures | None = None,
-    pool: torch.Tensor | None = None,
-    scale: float | None = None,
-    qk_l2norm: bool = False,
-) -> GatedDeltaResult:
-    """Gated delta rule, one token at a time.
+def run_tokens(
+    recurrence: Recurrence[InputsT, RowsT],
+    inputs: InputsT,
+    bounds: list[int],
+    state: torch.Tensor,
+    captures: Captures | None,
+    pool: torch.Tensor | None,
+) -> torch.Tensor:
+    """Run every sequence token by token and return the packed output ``[T, HV, V]``.
 
-    For each value head: ``S <- exp(g) S``; ``S <- S + beta (v - S k) k^T``; ``o = S (scale q)``
-    (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", arXiv 2412.06464).
-
-    Parameters and results are those of `state_kernels.gated_delta_rule`. Float64 if any of q, k, v
-    is, else float32. Writes the rows of `pool` that `captures` names.
+    Parameters
+    ----------
+    recurrence, inputs
+        The rule and its packed inputs.
+    bounds : list of int
+        Cumulative sequence lengths.
+    state : Tensor ``[N, HV, V, K]``
+        Start states, overwritten with the final ones.
+    captures, pool
+        States to write in this pass, and where.
     """
-    dtype = compute_dtype(q, k, v)
-    repeat = v.shape[1] // q.shape[1]
-    q, k, values = q.to(dtype), k.to(dtype), v.to(dtype)
-    if qk_l2norm:
-        q, k = l2_normalize(q), l2_normalize(k)
-    q = q * (q.shape[-1] ** -0.5 if scale is None else scale)
-    q, k = (x.repeat_interleave(repeat, dim=1) for x in (q, k))
-    decay, beta = g.to(dtype).exp(), beta.to(dtype)
-
-    bounds = cu_seqlens.tolist()
-    shape = (len(bounds) - 1, values.shape[1], values.shape[2], k.shape[2])
-    states = q.new_zeros(shape) if initial_state is None else initial_state.to(dtype).clone()
-    output = torch.zeros_like(v)
+    wanted: dict[tuple[int, int], list[int]] = {}
+    if captures is not None:
+        columns = (x.tolist() for x in (captures.sequence, captures.depth, captures.slot))
+        for sequence, depth, slot in zip(*columns, strict=True):
+            wanted.setdefault((sequence, depth), []).append(slot)
+    output = torch.zeros_like(inputs.v)
+    exact = inputs.map(lambda x: x.to(state.dtype))
     for sequence, (start, end) in enumerate(pairwise(bounds)):
-        state = states[sequence]
         for token in range(start, end):
-            state.mul_(decay[token, :, None, None])
-            error = values[token] - torch.einsum("hvk,hk->hv", state, k[token])
-            state.add_(torch.einsum("hv,hk->hvk", beta[token, :, None] * error, k[token]))
-            output[token] = torch.einsum("hvk,hk->hv", state, q[token]).to(v.dtype)
-            if captures is not None and pool is not None:
-                wanted = (captures.sequence == sequence) & (captures.depth == token + 1 - start)
-                for slot in captures.slot[wanted].tolist():
-                    pool[slot] = state.to(pool.dtype)
-    return GatedDeltaResult(output, states)
+            result = recurrence.token(state[sequence], exact.map(lambda x, t=token: x[t]))  # type: ignore[misc]
+            output[token] = result.to(output.dtype)
+            for slot in wanted.get((sequence, token + 1 - start), ()):
+                if pool is not None:
+                    pool[slot] = state[sequence].to(pool.dtype)
+    return output
 
 
 def reference_convolution(

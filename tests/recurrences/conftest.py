@@ -1,11 +1,21 @@
-"""Thread counts for the tests of state_kernels."""
+"""Every recurrence in turn, and thread counts, for the tests of state_kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+
+from state_kernels import Recurrence, all_recurrences
+
+
+@pytest.fixture(params=all_recurrences(), ids=lambda each: each.name)
+def recurrence(request: pytest.FixtureRequest) -> Recurrence[Any, Any]:
+    """Return each recurrence of the package, whichever there are."""
+    found: Recurrence[Any, Any] = request.param
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -2,91 +2,83 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from state_kernels_inputs import (
-    Inputs,
-    Size,
-    capture_all,
-    cumulative,
-    make_inputs,
-    poisoned,
-    run,
-    same_bits,
-)
+from cases import Pass, capture_all, cumulative, make_pass, poisoned, same_bits
 
-from state_kernels import causal_convolution, gated_delta_rule_step
+from state_kernels import Recurrence, causal_convolution, step
+from state_kernels.recurrence import Sizes
 
 SIZES = [
-    Size(heads=2, value_heads=4, key_size=32, value_size=32),
-    Size(heads=1, value_heads=1, key_size=64, value_size=64),
-    Size(heads=3, value_heads=3, key_size=20, value_size=12),
-    Size(heads=2, value_heads=2, key_size=128, value_size=128),
+    Sizes(2, 4, 32, 32),
+    Sizes(1, 1, 64, 64),
+    Sizes(3, 3, 20, 12),
+    Sizes(2, 2, 128, 128),
 ]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_cut_and_resumed(size: Size) -> None:
-    inputs = make_inputs((650,), decay=(1e-4, 1e-1), size=size)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_cut_and_resumed(recurrence: Recurrence[Any, Any], sizes: Sizes) -> None:
+    given = make_pass(recurrence, (650,), decay=(1e-4, 1e-1), sizes=sizes)
     depths = range(64, 650, 64)
-    pool = poisoned(len(depths), *inputs.initial_state.shape[1:])
-    whole = run(inputs, capture_all(0, depths, range(len(depths))), pool)
+    pool = poisoned(len(depths), *given.row)
+    whole = given.run(capture_all(0, depths, range(len(depths))), pool)
     for slot, depth in enumerate(depths):
         state = pool[slot : slot + 1]
-        resumed = run(inputs.after(depth, state))
+        resumed = given.after(depth, state).run()
         assert same_bits(resumed.output, whole.output[depth:])
         assert same_bits(resumed.final_state, whole.final_state)
-        assert same_bits(run(inputs.before(depth)).final_state, state)
+        assert same_bits(given.before(depth).run().final_state, state)
 
 
-def test_a_state_off_by_one_bit_is_caught() -> None:
-    inputs = make_inputs((200,), decay=(1e-4, 1e-2))
-    pool = poisoned(1, *inputs.initial_state.shape[1:])
-    whole = run(inputs, capture_all(0, range(64, 65), range(1)), pool)
+def test_a_state_off_by_one_bit_is_caught(recurrence: Recurrence[Any, Any]) -> None:
+    given = make_pass(recurrence, (200,), decay=(1e-4, 1e-2))
+    pool = poisoned(1, *given.row)
+    whole = given.run(capture_all(0, range(64, 65), range(1)), pool)
     pool[0, 0, 0, 0] = torch.nextafter(pool[0, 0, 0, 0], torch.tensor(torch.inf))
-    resumed = run(inputs.after(64, pool))
+    resumed = given.after(64, pool).run()
     assert not same_bits(resumed.final_state, whole.final_state)
 
 
-def assert_same_in_batch(inputs: Inputs, batches: list[list[int]]) -> None:
-    bounds = inputs.cu_seqlens.tolist()
-    whole = run(inputs)
+def assert_same_in_batch(given: Pass, batches: list[list[int]]) -> None:
+    bounds = given.cu_seqlens.tolist()
+    whole = given.run()
     for batch in batches:
-        part = run(inputs.pick(batch))
+        part = given.pick(batch).run()
         tokens = torch.cat([torch.arange(bounds[n], bounds[n + 1]) for n in batch])
         assert same_bits(part.output, whole.output[tokens])
         assert same_bits(part.final_state, whole.final_state[batch])
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_batches_of_one_to_eight(size: Size) -> None:
-    inputs = make_inputs((1, 63, 64, 65, 200, 127, 333, 20), size=size)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_batches_of_one_to_eight(recurrence: Recurrence[Any, Any], sizes: Sizes) -> None:
+    given = make_pass(recurrence, (1, 63, 64, 65, 200, 127, 333, 20), sizes=sizes)
     alone = [[n] for n in range(8)]
     growing = [list(range(8))[:n] for n in range(2, 8)]
     mixed = [[7, 6, 5, 4, 3, 2, 1, 0], [6, 0], [3, 6, 1], [5, 4, 0, 2]]
-    assert_same_in_batch(inputs, alone + growing + mixed)
+    assert_same_in_batch(given, alone + growing + mixed)
 
 
-def test_long_sequences_in_a_batch() -> None:
-    inputs = make_inputs((3000, 5, 1029, 2048), size=Size(heads=1, value_heads=2))
-    assert_same_in_batch(inputs, [[0], [1], [2], [3], [3, 0], [1, 2]])
+def test_long_sequences_in_a_batch(recurrence: Recurrence[Any, Any]) -> None:
+    given = make_pass(recurrence, (3000, 5, 1029, 2048), sizes=Sizes(1, 2, 32, 32))
+    assert_same_in_batch(given, [[0], [1], [2], [3], [3, 0], [1, 2]])
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_decoding_rows(size: Size) -> None:
-    inputs = make_inputs((9,), size=size)
-    pool = torch.randn(9, *inputs.initial_state.shape[1:])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_decoding_rows(recurrence: Recurrence[Any, Any], sizes: Sizes) -> None:
+    given = make_pass(recurrence, (9,), sizes=sizes)
+    pool = torch.randn(9, *given.row)
     together = pool.clone()
-    output = gated_delta_rule_step(
-        *inputs.packed, pool=together, slots=torch.arange(9), qk_l2norm=True
-    )
+    output = step(recurrence, given.inputs, pool=together, slots=torch.arange(9))
     for rows in ([0], [8], [2, 5], [7, 1, 3, 4]):
         apart = pool.clone()
-        part = gated_delta_rule_step(
-            *(x[rows] for x in inputs.packed),
+        part = step(
+            recurrence,
+            given.inputs.map(lambda x, rows=rows: x[rows]),  # type: ignore[misc]
             pool=apart,
             slots=torch.tensor(rows),
-            qk_l2norm=True,
         )
         assert same_bits(part, output[rows])
         assert same_bits(apart[rows], together[rows])
@@ -129,12 +121,12 @@ def test_convolution_cut_anywhere_and_batched(channels: int) -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_two_threads() -> None:
-    inputs = make_inputs((150, 64, 1), size=Size(heads=1, value_heads=2))
-    assert_same_in_batch(inputs, [[0], [1, 2]])
-    alone = inputs.pick([0])
-    pool = poisoned(1, *inputs.initial_state.shape[1:])
-    whole = run(alone, capture_all(0, range(64, 65), range(1)), pool)
-    resumed = run(alone.after(64, pool))
+def test_two_threads(recurrence: Recurrence[Any, Any]) -> None:
+    given = make_pass(recurrence, (150, 64, 1), sizes=Sizes(1, 2, 32, 32))
+    assert_same_in_batch(given, [[0], [1, 2]])
+    alone = given.pick([0])
+    pool = poisoned(1, *given.row)
+    whole = alone.run(capture_all(0, range(64, 65), range(1)), pool)
+    resumed = alone.after(64, pool).run()
     assert same_bits(resumed.output, whole.output[64:])
     assert same_bits(resumed.final_state, whole.final_state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from state_kernels_inputs import TOLERANCE, cumulative, poisoned, relative_error, same_bits
+from cases import TOLERANCE, cumulative, poisoned, relative_error, same_bits
 
 from state_kernels import (
     Captures,

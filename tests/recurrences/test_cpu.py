@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from state_kernels_inputs import (
+from cases import (
     TOLERANCE,
+    Pass,
     capture_all,
     cumulative,
-    make_inputs,
+    make_pass,
     poisoned,
     relative_error,
-    run,
     same_bits,
-    truth,
 )
 from torch.nn import functional
 
-from state_kernels import cpu
+from state_kernels import GatedDeltaRule, cpu
+from state_kernels.recurrences.gated_delta_rule import GatedDeltaInputs
 
 SOURCES = {
     "causal_conv1d_fn": "kernels/ops/mamba/causal_conv1d_triton.py",
@@ -180,12 +180,21 @@ def test_convolution_prefill_then_decode() -> None:
     assert same_bits(pool[[0, 1, 3, 5]], poisoned(4, 20, 3))
 
 
+def gated_delta_pass(*lengths: int) -> tuple[Pass, GatedDeltaInputs]:
+    given = make_pass(GatedDeltaRule(qk_l2norm=True), lengths)
+    assert isinstance(given.inputs, GatedDeltaInputs)
+    return given, given.inputs
+
+
+def in_order(inputs: GatedDeltaInputs) -> tuple[torch.Tensor, ...]:
+    return inputs.q, inputs.k, inputs.v, inputs.g, inputs.beta
+
+
 def test_prefill_reads_captures_and_writes_pool_rows() -> None:
-    inputs = make_inputs((70, 200, 9))
-    row = inputs.initial_state.shape[1:]
-    pool = poisoned(9, *row)
-    pool[[5, 1]] = inputs.initial_state[:2]
-    q, k, v, g, beta = (torch.cat([x, x[:4]])[None] for x in inputs.packed)
+    given, inputs = gated_delta_pass(70, 200, 9)
+    pool = poisoned(9, *given.row)
+    pool[[5, 1]] = given.initial_state[:2]
+    q, k, v, g, beta = (torch.cat([x, x[:4]])[None] for x in in_order(inputs))
     output, final_state, chunk_states = cpu.chunk_gated_delta_rule(
         q,
         k,
@@ -194,31 +203,31 @@ def test_prefill_reads_captures_and_writes_pool_rows() -> None:
         beta,
         initial_state=pool,
         initial_state_indices=torch.tensor([5, 1, -1], dtype=torch.int32),
-        cu_seqlens=inputs.cu_seqlens.int(),
+        cu_seqlens=given.cu_seqlens.int(),
         use_qk_l2norm_in_kernel=True,
         captures=capture_all(1, range(64, 193, 64), range(6, 9)),
     )
-    inputs.initial_state[2] = 0
-    expected = run(inputs)
+    given.initial_state[2] = 0
+    expected = given.run()
     assert final_state is None
     assert same_bits(output[0, :-4], expected.output)
     assert not output[0, -4:].any()
     assert same_bits(pool[[5, 1]], expected.final_state[:2])
-    assert same_bits(pool[[0, 2, 3, 4]], poisoned(4, *row))
-    assert chunk_states.shape == (1, 2 + 4 + 1, *row)
+    assert same_bits(pool[[0, 2, 3, 4]], poisoned(4, *given.row))
+    assert chunk_states.shape == (1, 2 + 4 + 1, *given.row)
     assert same_bits(chunk_states[0, 3:6], pool[6:9])
-    alone = inputs.pick([1])
-    assert same_bits(pool[7], run(alone.before(128)).final_state[0])
+    alone = given.pick([1])
+    assert same_bits(pool[7], alone.before(128).run().final_state[0])
 
 
 def test_packed_decode_continues_a_sequence() -> None:
-    inputs = make_inputs((66,))
+    given, inputs = gated_delta_pass(66)
     a, b, a_log, dt_bias = torch.randn(1, 4), torch.randn(1, 4), torch.randn(4), torch.randn(4)
     log_decay, beta = cpu.fused_gdn_gating(a_log, a, b, dt_bias)
     inputs.g[-1], inputs.beta[-1] = log_decay[0, 0], beta[0, 0]
-    expected = truth(inputs)
-    pool = poisoned(3, *inputs.initial_state.shape[1:])
-    pool[2] = run(inputs.before(65)).final_state[0]
+    expected = given.truth()
+    pool = poisoned(3, *given.row)
+    pool[2] = given.before(65).run().final_state[0]
     mixed = torch.cat([x[-1].flatten() for x in (inputs.q, inputs.k, inputs.v)])
     out = torch.full((2, 1, 4, 32), torch.nan)
     returned, states = cpu.fused_recurrent_gated_delta_rule_packed_decode(
@@ -248,9 +257,9 @@ def test_unsupported_arguments_are_refused() -> None:
         cpu.causal_conv1d_fn(
             x.T, weight, None, pool, cumulative((2,)), [2], block_table=torch.zeros(1)
         )
-    inputs = make_inputs((4,))
-    q, k, v, g, beta = (t[None] for t in inputs.packed)
+    given, inputs = gated_delta_pass(4)
+    q, k, v, g, beta = (t[None] for t in in_order(inputs))
     with pytest.raises(ValueError, match="head_first: got True"):
         cpu.chunk_gated_delta_rule(q, k, v, g, beta, head_first=True)
     with pytest.raises(ValueError, match="initial_state_indices: got None"):
-        cpu.chunk_gated_delta_rule(q, k, v, g, beta, initial_state=inputs.initial_state)
+        cpu.chunk_gated_delta_rule(q, k, v, g, beta, initial_state=given.initial_state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -20,14 +21,15 @@ class ChunkLayout:
 
     Parameters
     ----------
-    bounds : list of int
+    bounds : tuple of int
         Cumulative sequence lengths, starting at 0.
     device : torch.device
         Where index tensors are made.
     """
 
-    def __init__(self, bounds: list[int], device: torch.device) -> None:
+    def __init__(self, bounds: tuple[int, ...], device: torch.device) -> None:
         self.device = device
+        self._tokens: dict[range, tuple[torch.Tensor, torch.Tensor]] = {}
         self.starts = torch.tensor(bounds[:-1], dtype=torch.int64)
         self.lengths = torch.tensor(bounds, dtype=torch.int64).diff()
         counts = (self.lengths + CHUNK - 1) // CHUNK
@@ -57,12 +59,17 @@ class ChunkLayout:
     def tokens(self, slab: range) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the packed token index, and whether it exists, of each place in a slab.
 
+        Kept for the next call: the layers of a model ask for the same ones.
+
         Returns
         -------
         index : Tensor ``[R, 64]``, int64
             Rows by chunk index, then by rank. Places past a sequence's end repeat its last token.
         exists : Tensor ``[R, 64]``, bool
         """
+        known = self._tokens.get(slab)
+        if known is not None:
+            return known
         place = torch.arange(CHUNK)
         indices, exist = [], []
         for chunk in slab:
@@ -71,7 +78,15 @@ class ChunkLayout:
             last = self.lengths[sequences, None] - 1
             indices.append(self.starts[sequences, None] + torch.minimum(within, last))
             exist.append(within <= last)
-        return torch.cat(indices).to(self.device), torch.cat(exist).to(self.device)
+        tokens = torch.cat(indices).to(self.device), torch.cat(exist).to(self.device)
+        self._tokens[slab] = tokens
+        return tokens
+
+
+@lru_cache(maxsize=4)
+def layout_of(bounds: tuple[int, ...], device: torch.device) -> ChunkLayout:
+    """Return the layout of a batch, the same object to each layer of a model."""
+    return ChunkLayout(bounds, device)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,40 @@
+"""Matrix products and inverses whose value does not depend on the other matrices of a batch."""
+
+from __future__ import annotations
+
+import torch
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the products of matrices ``[..., m, k]`` and ``[..., k, n]``."""
+    # A batch of one has to take the same routine as any other, so always bmm.
+    product = torch.bmm(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
+    return product.view(*a.shape[:-1], b.shape[-1])
+
+
+def unit_lower_inverse(lower: torch.Tensor) -> torch.Tensor:
+    """Return ``(I + lower)^-1`` for matrices ``[..., 64, 64]``, read below the diagonal only.
+
+    Diagonal blocks are inverted and joined in pairs, twice the size each time:
+    ``[[P, 0], [L, Q]]^-1 = [[P^-1, 0], [-Q^-1 L P^-1, Q^-1]]``.
+    """
+    size = lower.shape[-1]
+    place = torch.arange(size, device=lower.device)
+    pairs = (place[:, None] // 2 == place // 2) & (place[:, None] > place)
+    inverse = torch.where(pairs, -lower, torch.eye(size, dtype=lower.dtype, device=lower.device))
+    half = 2
+    while half < size:
+        source, target = diagonal_blocks(lower, 2 * half), diagonal_blocks(inverse, 2 * half)
+        upper_left, lower_right = target[..., :half, :half], target[..., half:, half:]
+        joined = matmul(matmul(lower_right, source[..., half:, :half]), upper_left)
+        target[..., half:, :half] = joined.neg_()
+        half *= 2
+    return inverse
+
+
+def diagonal_blocks(matrices: torch.Tensor, size: int) -> torch.Tensor:
+    """View the diagonal blocks ``[..., blocks, size, size]`` of square matrices."""
+    *batch, full, _ = matrices.shape
+    blocks = full // size
+    tiled = matrices.view(*batch, blocks, size, blocks, size)
+    return tiled.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)

@@ -1,0 +1,176 @@
+"""Any recurrence over packed sequences, with states captured at chosen depths."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+
+from state_kernels.checks import check_captures, check_cu_seqlens, check_slots, check_state
+from state_kernels.chunked.layout import layout_of, schedule_captures
+from state_kernels.chunked.loop import run_chunks
+from state_kernels.numerics import compute_dtype
+from state_kernels.records import Captures, RecurrenceResult
+from state_kernels.recurrence import InputsT, Recurrence, RowsT
+from state_kernels.reference import run_tokens
+
+Implementation = Literal["auto", "reference", "chunked"]
+
+
+class ChunkStatesResult(NamedTuple):
+    """A `RecurrenceResult` with `chunk_states` ``[total_chunks, HV, V, K]`` at chunk starts."""
+
+    output: torch.Tensor
+    final_state: torch.Tensor
+    chunk_states: torch.Tensor
+
+
+def run(
+    recurrence: Recurrence[InputsT, RowsT],
+    inputs: InputsT,
+    *,
+    cu_seqlens: torch.Tensor,
+    initial_state: torch.Tensor | None = None,
+    captures: Captures | None = None,
+    pool: torch.Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> RecurrenceResult:
+    """Run a recurrence over packed sequences, keeping states at chosen depths.
+
+    Parameters
+    ----------
+    recurrence : Recurrence
+    inputs : Inputs
+        The recurrence's own, packed ``[T, heads, ...]``.
+    cu_seqlens : Tensor ``[N + 1]``, integer
+        Cumulative sequence lengths.
+    initial_state : Tensor ``[N, HV, V, K]``, optional
+        State before each sequence's first token; zeros if not given.
+    captures : Captures, optional
+        States to write to `pool` in this pass, any depths 1..length.
+    pool : Tensor ``[slots, HV, V, K]``, optional
+        Receives the captured states in its own dtype; no other row is touched.
+    implementation : {"auto", "reference", "chunked"}
+        "reference" goes token by token; "auto" is "chunked".
+
+    Returns
+    -------
+    RecurrenceResult
+
+    Raises
+    ------
+    ValueError
+        If shapes, cumulative lengths, captures or the implementation's name do not fit.
+
+    Notes
+    -----
+    Computes in float32, or in float64 if any input is float64. "chunked" is O(T) matrix work in
+    chunks of 64. On a CPU its result for a sequence is bit-identical in any batch, and when the
+    sequence is cut at a multiple of 64 and resumed from the float32 state captured there.
+    """
+    if implementation not in get_args(Implementation):
+        raise ValueError(
+            f"implementation: got {implementation!r}; need one of {get_args(Implementation)}; "
+            "leave it out for the fast one"
+        )
+    bounds, state = _start(recurrence, inputs, cu_seqlens, initial_state)
+    check_captures(captures, pool, cu_seqlens, inputs.state_shape)
+    if implementation == "reference":
+        output = run_tokens(recurrence, inputs, bounds, state, captures, pool)
+        return RecurrenceResult(output, state)
+    layout = layout_of(tuple(bounds), state.device)
+    state = state[layout.order]
+    schedule = {} if captures is None else schedule_captures(captures, layout)
+    output = run_chunks(recurrence, inputs, layout, state, schedule, pool, None)
+    return RecurrenceResult(output, state[layout.rank])
+
+
+def run_with_chunk_states(
+    recurrence: Recurrence[InputsT, RowsT],
+    inputs: InputsT,
+    *,
+    cu_seqlens: torch.Tensor,
+    initial_state: torch.Tensor | None = None,
+    captures: Captures | None = None,
+    pool: torch.Tensor | None = None,
+) -> ChunkStatesResult:
+    """Run a recurrence in chunks and return the state at the start of every chunk.
+
+    Parameters and errors are those of `run`.
+
+    Returns
+    -------
+    ChunkStatesResult
+        `chunk_states` is ordered by sequence, then by chunk, and has the computation's dtype:
+        ``ceil(length / 64)`` states a sequence.
+    """
+    bounds, state = _start(recurrence, inputs, cu_seqlens, initial_state)
+    check_captures(captures, pool, cu_seqlens, inputs.state_shape)
+    layout = layout_of(tuple(bounds), state.device)
+    state = state[layout.order]
+    schedule = {} if captures is None else schedule_captures(captures, layout)
+    chunk_states = state.new_empty((layout.total_chunks, *state.shape[1:]))
+    output = run_chunks(recurrence, inputs, layout, state, schedule, pool, chunk_states)
+    return ChunkStatesResult(output, state[layout.rank], chunk_states)
+
+
+def step(
+    recurrence: Recurrence[InputsT, RowsT],
+    inputs: InputsT,
+    *,
+    pool: torch.Tensor,
+    slots: torch.Tensor,
+) -> torch.Tensor:
+    """Advance one token for each row, in place on a pool of states.
+
+    Parameters
+    ----------
+    recurrence : Recurrence
+    inputs : Inputs
+        The recurrence's own, one token a row: ``[B, heads, ...]``.
+    pool : Tensor ``[rows, HV, V, K]``
+        Rows named by `slots` are read and overwritten in the pool's dtype.
+    slots : Tensor ``[B]``, integer
+        Negative values are padding: nothing is read or written and the output is zero. Two rows
+        must not share a slot.
+
+    Returns
+    -------
+    Tensor ``[B, HV, V]``
+        In v's dtype. A row's result is bit-identical in any batch on a CPU.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit or a slot is past the pool's end.
+    """
+    recurrence.check(inputs)
+    check_state("pool", pool, (pool.shape[0], *inputs.state_shape))
+    check_slots(slots, inputs.v.shape[0], pool.shape[0])
+    output = torch.zeros_like(inputs.v)
+    used = slots >= 0
+    rows = slots[used].long()
+    if len(rows) == 0:
+        return output
+    dtype = compute_dtype(*inputs.tensors())
+    state = pool[rows].to(dtype)
+    output[used] = recurrence.token(state, inputs.map(lambda x: x[used].to(dtype))).to(output.dtype)
+    pool[rows] = state.to(pool.dtype)
+    return output
+
+
+def _start(
+    recurrence: Recurrence[InputsT, RowsT],
+    inputs: InputsT,
+    cu_seqlens: torch.Tensor,
+    initial_state: torch.Tensor | None,
+) -> tuple[list[int], torch.Tensor]:
+    """Check the arguments and return cumulative lengths and start states, a copy."""
+    bounds = check_cu_seqlens(cu_seqlens, inputs.v.shape[0])
+    recurrence.check(inputs)
+    dtype = compute_dtype(*inputs.tensors())
+    shape = (len(bounds) - 1, *inputs.state_shape)
+    if initial_state is None:
+        return bounds, inputs.v.new_zeros(shape, dtype=dtype)
+    check_state("initial_state", initial_state, shape)
+    return bounds, initial_state.to(dtype, copy=True)

@@ -1,0 +1,183 @@
+"""Linear attention whose heads decay: Mamba2's SSD, Lightning attention, RetNet.
+
+Dao, Gu, "Transformers are SSMs", arXiv 2405.21060 (decays that depend on the token); Qin et al.,
+"Lightning Attention-2", arXiv 2401.04658, and Sun et al., "Retentive Network", arXiv 2307.08621
+(one decay a head).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from state_kernels.checks import check_keys_and_values, check_shape
+from state_kernels.chunked.linear import LinearRows, advance_linear, attend_linear, prepare_linear
+from state_kernels.numerics import by_value_head, queries_and_keys, random_log_decay
+from state_kernels.passes import Implementation, run
+from state_kernels.records import Captures, RecurrenceResult
+from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
+
+
+@dataclass(frozen=True)
+class SimpleDecayInputs(Inputs):
+    """q, k ``[T, H, K]``, v ``[T, HV, V]``, log decay g ``[T, HV]``."""
+
+    q: torch.Tensor
+    g: torch.Tensor
+
+
+@dataclass(frozen=True)
+class SimpleDecay(Recurrence[SimpleDecayInputs, LinearRows]):
+    """``S <- exp(g) S + v k^T``; ``o = S (scale q)``.
+
+    Parameters
+    ----------
+    scale : float, optional
+        Factor of q; ``K ** -0.5`` if not given.
+    """
+
+    name: ClassVar[str] = "simple_decay"
+    scale: float | None = None
+
+    def check(self, inputs: SimpleDecayInputs) -> None:
+        check_keys_and_values(inputs.q, inputs.k, inputs.v)
+        check_shape("g", inputs.g, inputs.v.shape[:2])
+
+    def example(
+        self,
+        tokens: int,
+        sizes: Sizes,
+        generator: torch.Generator,
+        decay: tuple[float, float] = EXAMPLE_DECAY,
+    ) -> SimpleDecayInputs:
+        q, k = torch.randn(2, tokens, sizes.heads, sizes.key_size, generator=generator)
+        return SimpleDecayInputs(
+            q=q,
+            k=k,
+            v=torch.randn(tokens, sizes.value_heads, sizes.value_size, generator=generator),
+            g=random_log_decay((tokens, sizes.value_heads), generator, decay),
+        )
+
+    def token(self, state: torch.Tensor, inputs: SimpleDecayInputs) -> torch.Tensor:
+        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, l2norm=False)
+        query, key = (by_value_head(x, inputs.v)[..., None, :] for x in (q, k))
+        state.mul_(inputs.g.exp()[..., None, None]).add_(inputs.v[..., None] * key)
+        return (state * query).sum(dim=-1)
+
+    def prepare(self, inputs: SimpleDecayInputs) -> LinearRows:
+        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, l2norm=False)
+        return prepare_linear(q, k, inputs.v, inputs.g[..., None])
+
+    def attend(self, rows: LinearRows, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return attend_linear(rows, state)
+
+    def advance(
+        self, state: torch.Tensor, rows: LinearRows, writes: torch.Tensor, cut: torch.Tensor | None
+    ) -> None:
+        advance_linear(state, rows, writes, cut)
+
+
+RECURRENCE = SimpleDecay()
+
+
+def simple_decay(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    *,
+    cu_seqlens: torch.Tensor,
+    initial_state: torch.Tensor | None = None,
+    captures: Captures | None = None,
+    pool: torch.Tensor | None = None,
+    scale: float | None = None,
+    implementation: Implementation = "auto",
+) -> RecurrenceResult:
+    """Run linear attention with decaying heads over packed sequences, keeping states.
+
+    For each value head: ``S <- exp(g) S + v k^T``; ``o = S (scale q)``. Value head i reads
+    query/key head ``i // (HV // H)``.
+
+    Parameters
+    ----------
+    q, k : Tensor ``[T, H, K]``
+    v : Tensor ``[T, HV, V]``, HV a multiple of H
+    g : Tensor ``[T, HV]`` or ``[HV]``
+        Log decay, at most 0; the same for all tokens in the second form (Lightning, RetNet).
+    cu_seqlens, initial_state, captures, pool, implementation
+        As for `gated_delta_rule`.
+    scale : float, optional
+        Factor of q; ``K ** -0.5`` if not given.
+
+    Returns
+    -------
+    RecurrenceResult
+    """
+    return run(
+        SimpleDecay(scale),
+        SimpleDecayInputs(q=q, k=k, v=v, g=g.expand(v.shape[:2]) if g.dim() == 1 else g),
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        captures=captures,
+        pool=pool,
+        implementation=implementation,
+    )
+
+
+def ssd(
+    x: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor | None = None,
+    *,
+    cu_seqlens: torch.Tensor,
+    initial_state: torch.Tensor | None = None,
+    captures: Captures | None = None,
+    pool: torch.Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> RecurrenceResult:
+    """Run Mamba2's state space recurrence over packed sequences, keeping states.
+
+    For each head: ``S <- exp(dt A) S + (dt x) B^T``; ``o = S C + D x``.
+
+    Parameters
+    ----------
+    x : Tensor ``[T, HV, V]``
+    dt : Tensor ``[T, HV]``
+        Step sizes, after bias and softplus.
+    A : Tensor ``[HV]``
+        Negative.
+    B, C : Tensor ``[T, H, K]``
+        One for each group of ``HV // H`` heads.
+    D : Tensor ``[HV]``, optional
+    cu_seqlens, initial_state, captures, pool, implementation
+        As for `gated_delta_rule`.
+
+    Returns
+    -------
+    RecurrenceResult
+    """
+    check_shape("dt", dt, tuple(x.shape[:2]))
+    check_shape("A", A, tuple(x.shape[1:2]))
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    result = simple_decay(
+        C,
+        B,
+        x.to(dtype) * dt.to(dtype)[..., None],
+        dt.to(dtype) * A.to(dtype),
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        captures=captures,
+        pool=pool,
+        scale=1.0,
+        implementation=implementation,
+    )
+    output = result.output
+    if D is not None:
+        check_shape("D", D, tuple(x.shape[1:2]))
+        output = output + x.to(dtype) * D.to(dtype)[:, None]
+    return RecurrenceResult(output.to(x.dtype), result.final_state)
