@@ -1,0 +1,104 @@
+"""The live states on a tree, each with its neighbours above and below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tree_placement.replay.tree import Segment, passes
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """A live state, `depth` tokens from the root on `segment`, written by request `writer`.
+
+    `used` is the last request that resumed from it, or wrote it, and `hits` how many resumed.
+    `above` is the nearest live state above it, `below` those that have it as theirs.
+    """
+
+    id: int
+    writer: int
+    depth: int
+    segment: Segment
+    used: int
+    hits: int = 0
+    above: State | None = None
+    below: dict[State, None] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> int:
+        """Tokens to the nearest live state above, or to the root."""
+        return self.depth - (self.above.depth if self.above is not None else 0)
+
+
+class LiveStates:
+    """All live states of a tree.
+
+    Examples
+    --------
+    >>> segment = Segment(None, 0, 640, 1, 0, 640, ())
+    >>> live = LiveStates()
+    >>> upper, lower = live.add(0, 64, segment), live.add(0, 320, segment)
+    >>> lower.gap
+    256
+    >>> live.remove(upper)
+    >>> lower.gap
+    320
+    """
+
+    def __init__(self) -> None:
+        self._on: dict[Segment, dict[int, State]] = {}
+        self._tops: dict[State, None] = {}
+        self._count = 0
+        self._next = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def on(self, segment: Segment) -> dict[int, State]:
+        """Return the live states of a segment by depth, in no order; not to be changed."""
+        return self._on.get(segment, {})
+
+    def add(self, writer: int, depth: int, segment: Segment) -> State:
+        """Add a state between the one above it and those below it.
+
+        Time is linear in the states that have the same one above, and in the segments above them.
+        """
+        state = State(self._next, writer, depth, segment, used=writer)
+        self._next += 1
+        self._count += 1
+        state.above = self._nearest_above(segment, depth)
+        siblings = self._siblings(state)
+        for each in [each for each in siblings if passes(each.segment, each.depth, segment, depth)]:
+            del siblings[each]
+            each.above = state
+            state.below[each] = None
+        siblings[state] = None
+        self._on.setdefault(segment, {})[depth] = state
+        return state
+
+    def remove(self, state: State) -> None:
+        """Remove a state; those below it have the one above it now."""
+        self._count -= 1
+        siblings = self._siblings(state)
+        del siblings[state]
+        for each in state.below:
+            each.above = state.above
+            siblings[each] = None
+        on_segment = self._on[state.segment]
+        del on_segment[state.depth]
+        if not on_segment:
+            del self._on[state.segment]
+
+    def _siblings(self, state: State) -> dict[State, None]:
+        return state.above.below if state.above is not None else self._tops
+
+    def _nearest_above(self, segment: Segment | None, depth: int) -> State | None:
+        while segment is not None:
+            found = self._on.get(segment)
+            if found:
+                above = max((each for each in found if each < depth), default=0)
+                if above:
+                    return found[above]
+            depth = segment.begin + 1
+            segment = segment.parent
+        return None
