@@ -11,10 +11,14 @@ from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import Recurrence
 from state_kernels.recurrences import all_recurrences
 from state_kernels.recurrences.gated_delta_rule import GatedDeltaRule, gated_delta_rule
+from state_kernels.recurrences.gla import GLA, gla
+from state_kernels.recurrences.kda import KDA, kda
 from state_kernels.recurrences.simple_decay import SimpleDecay, simple_decay, ssd
 from state_kernels.reference import reference_convolution
 
 __all__ = [
+    "GLA",
+    "KDA",
     "Captures",
     "ChunkStatesResult",
     "ConvolutionResult",
@@ -27,6 +31,8 @@ __all__ = [
     "causal_convolution",
     "causal_convolution_step",
     "gated_delta_rule",
+    "gla",
+    "kda",
     "reference_convolution",
     "run",
     "run_with_chunk_states",

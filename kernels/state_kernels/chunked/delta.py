@@ -71,7 +71,7 @@ def prepare_delta(
         keys_queries = keys_queries.repeat_interleave(repeat, dim=1)
     decay = from_start(sums, v.dtype)
     reads = (by_kind(keys_queries) * decay[:, :, None]).flatten(2, 3)
-    system = products[:, :, 0] * beta[..., None]
+    system = products[:, :, 0, 0] * beta[..., None]
     return DeltaRows(
         keys=keys_queries[:, :, :CHUNK],
         reads=reads,
@@ -79,7 +79,7 @@ def prepare_delta(
         beta=beta[..., None],
         log_decay=sums,
         inverse=unit_lower_inverse(system),
-        attention=products[:, :, 1],
+        attention=products[:, :, 1, 0],
     )
 
 

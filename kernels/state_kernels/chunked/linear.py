@@ -53,7 +53,7 @@ def prepare_linear(
         Of each token.
     """
     sums = summed(log_decay)
-    attention = decayed_products(q, k, sums)[:, :, 0]
+    attention = decayed_products(q, k, sums)[:, :, 0, 0]
     repeat = v.shape[1] // k.shape[1]
     if repeat > 1:
         q, k = (x.repeat_interleave(repeat, dim=1) for x in (q, k))
