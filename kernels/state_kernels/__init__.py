@@ -13,12 +13,14 @@ from state_kernels.recurrences import all_recurrences
 from state_kernels.recurrences.gated_delta_rule import GatedDeltaRule, gated_delta_rule
 from state_kernels.recurrences.gla import GLA, gla
 from state_kernels.recurrences.kda import KDA, kda
+from state_kernels.recurrences.rwkv7 import RWKV7, rwkv7
 from state_kernels.recurrences.simple_decay import SimpleDecay, simple_decay, ssd
 from state_kernels.reference import reference_convolution
 
 __all__ = [
     "GLA",
     "KDA",
+    "RWKV7",
     "Captures",
     "ChunkStatesResult",
     "ConvolutionResult",
@@ -36,6 +38,7 @@ __all__ = [
     "reference_convolution",
     "run",
     "run_with_chunk_states",
+    "rwkv7",
     "simple_decay",
     "ssd",
     "step",
