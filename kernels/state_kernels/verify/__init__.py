@@ -1,0 +1,1 @@
+"""`python -m state_kernels.verify`: checks of every kernel on the device at hand."""
