@@ -1,14 +1,13 @@
-"""The gated delta rule against transformers' two forms, and its own options."""
+"""The gated delta rule against FLA's and transformers' two forms, and its own options."""
 
 from __future__ import annotations
 
-import inspect
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from cases import TOLERANCE, cumulative, make_pass, relative_error
+from cases import SLOW, TOLERANCE, cumulative, make_pass, relative_error
+from outside import assert_agrees, fla_reference, transformers_model
 
 from state_kernels import GatedDeltaRule, gated_delta_rule
 from state_kernels.recurrence import Sizes
@@ -31,19 +30,33 @@ def test_repeated_keys_without_decay_stay_accurate() -> None:
     assert relative_error(got.final_state, expected.final_state) <= TOLERANCE
 
 
+@pytest.mark.parametrize(
+    "name", ["naive_recurrent_gated_delta_rule", "naive_chunk_gated_delta_rule"]
+)
+def test_agrees_with_fla(name: str) -> None:
+    reference = fla_reference("gated_delta_rule", name)
+    given = make_pass(GatedDeltaRule(), (192,), decay=SLOW, sizes=Sizes(4, 4, 32, 48))
+    inputs = given.inputs
+    assert isinstance(inputs, GatedDeltaInputs)
+    output, state = reference(
+        *(x[None] for x in (inputs.q, inputs.k, inputs.v)),
+        g=inputs.g[None],
+        beta=inputs.beta[None],
+        initial_state=given.initial_state.mT,
+        output_final_state=True,
+    )
+    decays_of_the_next_head = replace(given, inputs=replace(inputs, g=inputs.g.roll(1, dims=1)))
+    assert_agrees(given, decays_of_the_next_head, output, state)
+
+
 def test_agrees_with_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its Triton kernels are not wanted here, and are slow to import.
-    monkeypatch.setitem(sys.modules, "fla", None)
-    qwen = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
+    qwen = transformers_model(monkeypatch, "qwen3_5")
     given = make_pass(NORMALISED, (200,), sizes=Sizes(4, 4, 32, 32))
     inputs = given.inputs
     assert isinstance(inputs, GatedDeltaInputs)
     batch = [x[None] for x in (inputs.q, inputs.k, inputs.v, inputs.g, inputs.beta)]
     start = given.initial_state.transpose(2, 3)
-    # Unwrapped, in case transformers was imported with those kernels before.
-    by_token = inspect.unwrap(qwen.torch_recurrent_gated_delta_rule)
-    by_chunk = inspect.unwrap(qwen.torch_chunk_gated_delta_rule)
-    for theirs in (by_token, by_chunk):
+    for theirs in (qwen.torch_recurrent_gated_delta_rule, qwen.torch_chunk_gated_delta_rule):
         output, state = theirs(
             *batch, initial_state=start, output_final_state=True, use_qk_l2norm_in_kernel=True
         )
