@@ -1,4 +1,4 @@
-"""Every recurrence in turn, and thread counts, for the tests of state_kernels."""
+"""Recurrences and implementations in turn, and thread counts, for the tests of state_kernels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ import pytest
 import torch
 
 from state_kernels import Recurrence, all_recurrences
+from state_kernels.passes import Implementation
 
 
 @pytest.fixture(params=all_recurrences(), ids=lambda each: each.name)
 def recurrence(request: pytest.FixtureRequest) -> Recurrence[Any, Any]:
     """Return each recurrence of the package, whichever there are."""
     found: Recurrence[Any, Any] = request.param
+    return found
+
+
+@pytest.fixture(params=["reference", "chunked"])
+def implementation(request: pytest.FixtureRequest) -> Implementation:
+    """Return each implementation that a CPU runs, in float32 as in serving."""
+    found: Implementation = request.param
     return found
 
 

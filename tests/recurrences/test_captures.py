@@ -17,13 +17,16 @@ from cases import (
 )
 
 from state_kernels import Captures, Recurrence
+from state_kernels.passes import Implementation
 
 
-def test_every_depth_of_every_residue(recurrence: Recurrence[Any, Any]) -> None:
+def test_every_depth_of_every_residue(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
     given = make_pass(recurrence, (17, 200, 64))
     captures = capture_all(1, range(1, 201), range(2, 202))
     pool, exact = poisoned(210, *given.row), poisoned(210, *given.row, dtype=torch.float64)
-    result = given.run(captures, pool)
+    result = given.run(captures, pool, implementation)
     given.truth(captures, exact)
     errors = [relative_error(pool[slot], exact[slot]) for slot in range(2, 202)]
     assert max(errors) <= TOLERANCE
@@ -43,7 +46,9 @@ def test_a_neighbour_depth_is_caught(recurrence: Recurrence[Any, Any]) -> None:
     assert min(errors) > 100 * TOLERANCE
 
 
-def test_captures_over_several_sequences_in_any_order(recurrence: Recurrence[Any, Any]) -> None:
+def test_captures_over_several_sequences_in_any_order(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
     given = make_pass(recurrence, (130, 3, 700, 64))
     captures = Captures(
         sequence=torch.tensor([2, 0, 3, 2, 1, 0, 2, 2]),
@@ -51,44 +56,54 @@ def test_captures_over_several_sequences_in_any_order(recurrence: Recurrence[Any
         slot=torch.tensor([0, 7, 1, 6, 2, 5, 3, 8]),
     )
     pool, exact = poisoned(10, *given.row), poisoned(10, *given.row, dtype=torch.float64)
-    given.run(captures, pool)
+    given.run(captures, pool, implementation)
     given.truth(captures, exact)
     for slot in captures.slot.tolist():
         assert relative_error(pool[slot], exact[slot]) <= TOLERANCE
     assert same_bits(pool[[4, 9]], poisoned(2, *given.row))
 
 
-def test_captures_change_no_result(recurrence: Recurrence[Any, Any]) -> None:
+def test_captures_change_no_result(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
     given = make_pass(recurrence, (130, 200))
     pool = poisoned(200, *given.row)
-    plain, captured = given.run(), given.run(capture_all(1, range(1, 201), range(200)), pool)
+    plain = given.run(implementation=implementation)
+    captured = given.run(capture_all(1, range(1, 201), range(200)), pool, implementation)
     assert same_bits(plain.output, captured.output)
     assert same_bits(plain.final_state, captured.final_state)
 
 
-def test_no_captures_write_nothing(recurrence: Recurrence[Any, Any]) -> None:
+def test_no_captures_write_nothing(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
     given = make_pass(recurrence, (70,))
     pool = poisoned(3, *given.row)
-    given.run(capture_all(0, range(0), range(0)), pool)
+    given.run(capture_all(0, range(0), range(0)), pool, implementation)
     assert same_bits(pool, poisoned(3, *given.row))
 
 
-def test_half_pool_gets_the_float32_state_rounded_once(recurrence: Recurrence[Any, Any]) -> None:
+def test_half_pool_gets_the_float32_state_rounded_once(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
     given = make_pass(recurrence, (150,))
     captures = capture_all(0, range(60, 70), range(10))
     half, full = poisoned(10, *given.row, dtype=torch.bfloat16), poisoned(10, *given.row)
-    given.run(captures, half)
-    given.run(captures, full)
+    given.run(captures, half, implementation)
+    given.run(captures, full, implementation)
     assert same_bits(half, full.to(torch.bfloat16))
 
 
-def test_resuming_from_off_grid_depths_is_accurate(recurrence: Recurrence[Any, Any]) -> None:
+def test_resuming_from_off_grid_depths_is_accurate(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
     given = make_pass(recurrence, (300,), decay=SLOW)
     pool = poisoned(300, *given.row)
-    given.run(capture_all(0, range(1, 301), range(300)), pool)
+    given.run(capture_all(0, range(1, 301), range(300)), pool, implementation)
     expected = given.truth()
     for depth in (1, 63, 65, 100, 191, 299):
-        resumed = given.after(depth, pool[depth - 1 : depth]).run()
+        rest = given.after(depth, pool[depth - 1 : depth])
+        resumed = rest.run(implementation=implementation)
         assert relative_error(resumed.output, expected.output[depth:]) <= TOLERANCE
         assert relative_error(resumed.final_state, expected.final_state) <= TOLERANCE
 

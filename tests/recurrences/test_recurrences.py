@@ -1,4 +1,4 @@
-"""Every recurrence in chunks against its token-by-token form in float64."""
+"""Every recurrence and implementation against its token-by-token form in float64."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 from cases import TOLERANCE, Pass, make_pass, poisoned, relative_error, same_bits
 
 from state_kernels import Recurrence, run, run_with_chunk_states, step
+from state_kernels.passes import Implementation
 from state_kernels.recurrence import Sizes
 
 
-def assert_accurate(given: Pass) -> None:
-    got, expected = given.run(), given.truth()
+def assert_accurate(given: Pass, implementation: Implementation) -> None:
+    got, expected = given.run(implementation=implementation), given.truth()
     assert relative_error(got.output, expected.output) <= TOLERANCE
     assert relative_error(got.final_state, expected.final_state) <= TOLERANCE
 
@@ -24,15 +25,19 @@ def assert_accurate(given: Pass) -> None:
     [(1,), (63,), (64,), (65,), (127,), (500,), (2049,), (3, 300, 64, 1, 129), (0, 70, 0)],
     ids=str,
 )
-def test_lengths(recurrence: Recurrence[Any, Any], lengths: tuple[int, ...]) -> None:
-    assert_accurate(make_pass(recurrence, lengths))
+def test_lengths(
+    recurrence: Recurrence[Any, Any], implementation: Implementation, lengths: tuple[int, ...]
+) -> None:
+    assert_accurate(make_pass(recurrence, lengths), implementation)
 
 
 @pytest.mark.parametrize(
     "decay", [(20.0, 30.0), (4.5, 5.5), (0.5, 1.0), (1e-4, 2e-4), (1e-4, 30.0)], ids=str
 )
-def test_decays(recurrence: Recurrence[Any, Any], decay: tuple[float, float]) -> None:
-    assert_accurate(make_pass(recurrence, (300, 65), decay=decay))
+def test_decays(
+    recurrence: Recurrence[Any, Any], implementation: Implementation, decay: tuple[float, float]
+) -> None:
+    assert_accurate(make_pass(recurrence, (300, 65), decay=decay), implementation)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +45,19 @@ def test_decays(recurrence: Recurrence[Any, Any], decay: tuple[float, float]) ->
     [Sizes(1, 1, 16, 48), Sizes(3, 9, 20, 12), Sizes(2, 2, 128, 128), Sizes(2, 6, 64, 64)],
     ids=str,
 )
-def test_head_shapes(recurrence: Recurrence[Any, Any], sizes: Sizes) -> None:
-    assert_accurate(make_pass(recurrence, (130, 7), sizes=sizes))
+def test_head_shapes(
+    recurrence: Recurrence[Any, Any], implementation: Implementation, sizes: Sizes
+) -> None:
+    assert_accurate(make_pass(recurrence, (130, 7), sizes=sizes), implementation)
 
 
-def test_one_wrong_token_is_caught(recurrence: Recurrence[Any, Any]) -> None:
+def test_one_wrong_token_is_caught(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
     given = make_pass(recurrence, (300,))
     v = given.inputs.v.clone()
     v[150] *= 1.01
-    wrong = replace(given, inputs=replace(given.inputs, v=v)).run()
+    wrong = replace(given, inputs=replace(given.inputs, v=v)).run(implementation=implementation)
     assert relative_error(wrong.output, given.truth().output) > TOLERANCE
 
 
