@@ -56,32 +56,38 @@ def _products_with_key_decays(
 ) -> torch.Tensor:
     """Return decayed products of ``[R, HV, n, 64, K]`` and ``[R, HV, m, 64, K]``.
 
-    Tokens that a boundary of blocks parts are multiplied there: the later one decayed from the
-    boundary, the earlier one decayed to it, so that no exponent is above 0 whatever the decays.
-    Each pair of tokens is parted once by the boundary in the middle of a block of 64, 32, .. 2.
+    Blocks of 1, 2, .. 32 tokens are multiplied with the block before them: the later tokens'
+    vectors decayed from the boundary between the two, the earlier tokens' decayed to it. So decays
+    are only ever multiplied, never divided by, and none can overflow; from one size of block to
+    the next, vectors decay by one block more.
     """
-    products = left.new_zeros(*left.shape[:3], right.shape[2], CHUNK, CHUNK)
+    rows, heads, kinds = left.shape[:3]
+    products = left.new_zeros(rows, heads, kinds, right.shape[2], CHUNK, CHUNK)
     same_token = (left[:, :, :, None] * right[:, :, None]).sum(dim=-1)
     products.diagonal(dim1=-2, dim2=-1).copy_(same_token)
-    half = CHUNK // 2
-    while half:
-        sums, earlier, later = (_halves(x, half) for x in (log_decay, right, left))
-        boundary = sums[..., 0, -1:, :]
-        until = (boundary - sums[..., 0, :, :]).to(left.dtype).exp_()
-        since = (sums[..., 1, :, :] - boundary).to(left.dtype).exp_()
-        earlier = earlier[..., 0, :, :].transpose(2, 3) * until[:, :, :, None]
-        later = later[..., 1, :, :].transpose(2, 3) * since[:, :, :, None]
+
+    decay = torch.cat([log_decay[:, :, :1], log_decay.diff(dim=2)], dim=2).to(left.dtype).exp_()
+    from_boundary = (left * decay[:, :, None]).transpose(2, 3).contiguous()
+    to_boundary = right.transpose(2, 3).clone(memory_format=torch.contiguous_format)
+    size = 1
+    while size < CHUNK:
+        earlier = _pairs(to_boundary, size)[:, :, :, 0]
+        later = _pairs(from_boundary, size)[:, :, :, 1]
         joined = matmul(later.flatten(3, 4), earlier.flatten(3, 4).transpose(3, 4))
-        joined = joined.view(*later.shape[:5], -1, half)
-        target = diagonal_blocks(products, 2 * half)[..., half:, :half]
-        target.copy_(joined.permute(0, 1, 3, 5, 2, 4, 6))
-        half //= 2
+        joined = joined.view(*later.shape[:5], size, -1)
+        target = diagonal_blocks(products, 2 * size)[..., size:, :size]
+        target.copy_(joined.permute(0, 1, 4, 6, 2, 3, 5))
+        first, second = decay.view(rows, heads, -1, 2, decay.shape[-1]).unbind(dim=3)
+        later.mul_(first[:, :, :, None, None])
+        earlier.mul_(second[:, :, :, None, None])
+        decay = first * second
+        size *= 2
     return products
 
 
-def _halves(vectors: torch.Tensor, half: int) -> torch.Tensor:
-    """View ``[..., 64, K]`` as the two halves of each block, ``[..., blocks, 2, half, K]``."""
-    return vectors.view(*vectors.shape[:-2], -1, 2, half, vectors.shape[-1])
+def _pairs(vectors: torch.Tensor, size: int) -> torch.Tensor:
+    """View tokens ``[R, HV, 64, ...]`` as pairs of blocks ``[R, HV, pairs, 2, size, ...]``."""
+    return vectors.view(*vectors.shape[:2], -1, 2, size, *vectors.shape[3:])
 
 
 def by_kind(vectors: torch.Tensor) -> torch.Tensor:
