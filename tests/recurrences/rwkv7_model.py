@@ -1,22 +1,22 @@
 """A small RWKV-7 language model, as published, whose recurrence runs through state_kernels.
 
-Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", arXiv 2503.14456, sections
-"Architecture" and the appendix with its pseudocode. Weights carry their published names.
+Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", arXiv 2503.14456. Weights
+carry their published names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from cases import capture_all, cumulative, poisoned
+from cases import cumulative, poisoned
 from torch.nn.functional import group_norm, layer_norm, normalize, pad
 
-from state_kernels import rwkv7
+from state_kernels import Captures, rwkv7
 from state_kernels.passes import Implementation
 
 
@@ -51,7 +51,8 @@ class RWKV7Model:
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], dtype: torch.dtype) -> RWKV7Model:
-        return cls({name: torch.from_numpy(array).to(dtype) for name, array in arrays.items()})
+        weights = {name: torch.from_numpy(array).to(dtype) for name, array in arrays.items()}
+        return cls({name: x[0, 0] if x.shape[:2] == (1, 1) else x for name, x in weights.items()})
 
     @property
     def layers(self) -> int:
@@ -70,7 +71,7 @@ class RWKV7Model:
         text: bytes,
         state: ModelState | None = None,
         *,
-        depths: range | tuple[int, ...] = (),
+        depths: tuple[int, ...] = (),
         implementation: Implementation,
     ) -> Pass:
         """Read a text after `state`, keeping the states after some of its bytes."""
@@ -125,63 +126,72 @@ class Layer:
         shift: torch.Tensor,
         first_values: torch.Tensor | None,
         matrix: torch.Tensor,
-        depths: range | tuple[int, ...],
+        depths: tuple[int, ...],
         implementation: Implementation,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the output, the values of the first layer, and the captured states."""
-        heads, size = self["att.r_k"].shape
         mixed = x + (_before(x, shift) - x) * self["att.x_rwkvag"]
         for_r, for_w, for_k, for_v, for_a, for_g = mixed
         r = for_r @ self["att.receptance.weight"].T
         k = for_k @ self["att.key.weight"].T
         v = for_v @ self["att.value.weight"].T
-        w = self._offset("w") + torch.tanh(for_w @ self["att.w1"].T) @ self["att.w2"].T
-        log_decay = -math.exp(-0.5) * torch.sigmoid(w)
-        rate = torch.sigmoid(self._offset("a") + for_a @ self["att.a1"].T @ self["att.a2"].T)
-        gate = torch.sigmoid(for_g @ self["att.g1"].T) @ self["att.g2"].T
         if first_values is None:
             first_values = v
         else:
-            share = torch.sigmoid(self._offset("v") + for_v @ self["att.v1"].T @ self["att.v2"].T)
+            share = torch.sigmoid(self["att.v0"] + self._low_rank("v", for_v))
             v = v + (first_values - v) * share
-        removal = normalize((k * self["att.k_k"][0, 0]).unflatten(1, (heads, size)), dim=-1)
-        k = k * (1 + (rate - 1) * self["att.k_a"][0, 0])
+        w = self["att.w0"] + self._low_rank("w", for_w, torch.tanh)
+        log_decay = -math.exp(-0.5) * torch.sigmoid(w)
+        rate = torch.sigmoid(self["att.a0"] + self._low_rank("a", for_a))
+        gate = self._low_rank("g", for_g, torch.sigmoid)
+        removed = k * self["att.k_k"]
+        k = k * (1 + (rate - 1) * self["att.k_a"])
 
-        r, log_decay, k, v, rate = (
-            each.unflatten(1, (heads, size)) for each in (r, log_decay, k, v, rate)
+        r, log_decay, k, v, rate, removed = (
+            each.view(len(x), *self["att.r_k"].shape)
+            for each in (r, log_decay, k, v, rate, removed)
         )
-        pool = poisoned(len(depths), heads, size, size, dtype=x.dtype)
+        removed = normalize(removed, dim=-1)
+        pool = poisoned(len(depths), *matrix.shape, dtype=x.dtype)
         result = rwkv7(
             r,
             log_decay,
             k,
             v,
-            -removal,
-            removal * rate,
+            -removed,
+            removed * rate,
             cu_seqlens=cumulative((len(x),)),
             initial_state=matrix[None],
-            captures=capture_all(0, depths, range(len(depths))),
+            captures=Captures(
+                torch.zeros(len(depths), dtype=torch.int64),
+                torch.tensor(depths, dtype=torch.int64),
+                torch.arange(len(depths)),
+            ),
             pool=pool,
             implementation=implementation,
         )
-        normed = group_norm(
-            result.output.flatten(1),
-            heads,
-            self["att.ln_x.weight"],
-            self["att.ln_x.bias"],
-            eps=size * 1e-5,
-        )
         bonus = (r * k * self["att.r_k"]).sum(dim=-1, keepdim=True) * v
-        out = ((normed + bonus.flatten(1)) * gate) @ self["att.output.weight"].T
-        return out, first_values, pool
+        out = self._norm_heads(result.output) + bonus.flatten(1)
+        return (out * gate) @ self["att.output.weight"].T, first_values, pool
 
     def mix_channels(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-        mixed = x + (_before(x, shift) - x) * self["ffn.x_k"][0, 0]
+        mixed = x + (_before(x, shift) - x) * self["ffn.x_k"]
         hidden = torch.relu(mixed @ self["ffn.key.weight"].T).square()
         return hidden @ self["ffn.value.weight"].T
 
-    def _offset(self, kind: str) -> torch.Tensor:
-        return self[f"att.{kind}0"][0, 0]
+    def _low_rank(
+        self,
+        kind: str,
+        x: torch.Tensor,
+        activation: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        narrow = x @ self[f"att.{kind}1"].T
+        return (narrow if activation is None else activation(narrow)) @ self[f"att.{kind}2"].T
+
+    def _norm_heads(self, x: torch.Tensor) -> torch.Tensor:
+        _, heads, size = x.shape
+        weight, bias = self["att.ln_x.weight"], self["att.ln_x.bias"]
+        return group_norm(x.flatten(1), heads, weight, bias, eps=size * 1e-5)
 
 
 def _before(x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:

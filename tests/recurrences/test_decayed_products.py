@@ -39,8 +39,8 @@ def test_products_are_as_defined(decay: torch.Tensor, decays_of: int) -> None:
     sums = summed(-decay[:, None] * spread)
     products = decayed_products(left, right, sums)
     assert products.shape == (R, HV, 2, 3, 64, 64)
-    for n, of_left in enumerate(left.split(64, dim=2)):
-        for m, of_right in enumerate(right.split(64, dim=2)):
+    for n, of_left in enumerate(torch.split(left, 64, dim=2)):
+        for m, of_right in enumerate(torch.split(right, 64, dim=2)):
             expected = defined(of_left, of_right, sums)
             assert relative_error(products[:, :, n, m], expected) <= TOLERANCE
             other = defined(of_left, of_right.roll(1, dims=2), sums)

@@ -66,7 +66,8 @@ def test_a_layer_of_mamba2(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = mixer(x[None], cache_params=cache)[0]
     theirs = cache.layers[0]
 
-    gate, unconvolved, dt = mixer.in_proj(x).split([128, 128 + 2 * 2 * 16, 4], dim=1)
+    sizes = [128, 128 + 2 * 2 * 16, 4]
+    gate, unconvolved, dt = torch.split(mixer.in_proj(x), sizes, dim=1)
     convolved = causal_convolution(
         unconvolved,
         mixer.conv1d.weight.squeeze(1),
@@ -74,7 +75,7 @@ def test_a_layer_of_mamba2(monkeypatch: pytest.MonkeyPatch) -> None:
         cu_seqlens=cumulative((150,)),
         activation="silu",
     )
-    values, B, C = convolved.output.split([128, 32, 32], dim=1)
+    values, B, C = torch.split(convolved.output, [128, 32, 32], dim=1)
     dt = torch.nn.functional.softplus(dt + mixer.dt_bias)
 
     def errors(A: torch.Tensor) -> tuple[float, float]:
