@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel
 
 _RECURRENT_LAYER_TYPES = {"linear_attention", "hybrid"}
-_LAYER_TYPES = _RECURRENT_LAYER_TYPES | {"full_attention", "moe", "mlp"}
+_ATTENTION_LAYER_TYPES = {"full_attention", "hybrid"}
+_LAYER_TYPES = _RECURRENT_LAYER_TYPES | _ATTENTION_LAYER_TYPES | {"moe", "mlp"}
 """Layer types whose cache can be cut at any depth, or holds a state, or nothing."""
 
 
@@ -206,7 +207,9 @@ def _recurrent_layers(model: PreTrainedModel, depths: tuple[int, ...]) -> list[R
     layers = find_layers(model, depths)
     types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
     recurrent = [index for index, kind in enumerate(types) if kind in _RECURRENT_LAYER_TYPES]
-    if not layers or not _LAYER_TYPES.issuperset(types) or recurrent != [x.index for x in layers]:
+    has_attention = not _ATTENTION_LAYER_TYPES.isdisjoint(types)
+    known = has_attention and _LAYER_TYPES.issuperset(types)
+    if not known or not layers or recurrent != [layer.index for layer in layers]:
         raise ValueError(
             f"model: got {type(model).__name__} with layers {sorted(set(types))}; need full "
             "attention and layers of a gated delta rule, Kimi delta attention or Mamba2; "
@@ -244,7 +247,9 @@ def _checked_call(given: dict[str, Any]) -> _Call:
     """
     from transformers import cache_utils
 
-    inputs, mask, cache = (given.get(x) for x in ("input_ids", "attention_mask", "past_key_values"))
+    inputs: Any = given.get("input_ids")
+    mask: Any = given.get("attention_mask")
+    cache: Any = given.get("past_key_values")
     inputs = given["inputs_embeds"] if inputs is None else inputs
     if inputs.shape[0] != 1 or given.get("cu_seq_lens_q") is not None:
         raise ValueError(
@@ -261,8 +266,9 @@ def _checked_call(given: dict[str, Any]) -> _Call:
         cache_utils.LinearAttentionLayer,
         cache_utils.LinearAttentionAndFullAttentionLayer,
     )
-    kinds = [type(layer) for layer in cache.layers] if isinstance(cache, cache_utils.Cache) else []
-    if not kinds or any(kind not in known for kind in kinds):
+    is_plain = isinstance(cache, cache_utils.DynamicCache) and not cache.offloading
+    layers = cache.layers if is_plain else []
+    if not layers or any(type(layer) not in known for layer in layers):
         raise ValueError(
             f"past_key_values: got {type(cache).__name__}; need a growing cache of the model's "
             "layers; pass transformers.DynamicCache(config=model.config)"
