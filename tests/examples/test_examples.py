@@ -1,5 +1,6 @@
 """Every example runs as its docstring says, and takes the document from the cache."""
 
+import os
 import random
 import re
 import runpy
@@ -25,12 +26,19 @@ def document(tmp_path: Path) -> Path:
     return file
 
 
+def run_example(name: str, *arguments: str, first_on_path: Path | None = None) -> str:
+    """Run an example that prints short answers; return what it prints."""
+    command = [sys.executable, str(EXAMPLES / name), *arguments, "--tokens", "4"]
+    environment = os.environ | ({"PYTHONPATH": str(first_on_path)} if first_on_path else {})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
 def cached_per_question(name: str, *arguments: str) -> list[int]:
     """Run an example; return the tokens from cache that it prints for each question."""
-    command = [sys.executable, str(EXAMPLES / name), *arguments, "--tokens", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [int(tokens) for tokens in re.findall(r"^ *(\d+) tokens from cache", done.stdout, re.M)]
+    printed = run_example(name, *arguments)
+    return [int(tokens) for tokens in re.findall(r"^ *(\d+) tokens from cache", printed, re.M)]
 
 
 @pytest.mark.server
@@ -62,6 +70,20 @@ def test_offline_engine_resumes_inside_the_document(model_folder: Path, document
     assert len(cached) == QUESTIONS
     assert cached[0] == 0
     assert min(cached[1:]) >= FEWEST_CACHED
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["kernels as installed", "kernels hidden"])
+def test_transformers_prefix_answers_as_cold(document: Path, tmp_path: Path, hidden: bool) -> None:
+    if hidden:
+        (tmp_path / "fla.py").write_text("raise ImportError")
+    printed = run_example(
+        "transformers_prefix.py",
+        *("--document", str(document)),
+        first_on_path=tmp_path if hidden else None,
+    )
+    answers = re.findall(r"^ *(\d+) tokens from cache  gap +(\d+)  same as cold", printed, re.M)
+    assert len(answers) == QUESTIONS
+    assert all(int(cached) > 0 and int(gap) <= LENGTH // 4 for cached, gap in answers)
 
 
 @pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))
