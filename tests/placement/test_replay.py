@@ -23,7 +23,7 @@ from tree_placement.replay import (
     trace_of_prompts,
 )
 from tree_placement.replay.certificate import certificate_line
-from tree_placement.replay.policies import dense
+from tree_placement.replay.policies import policy_named
 from tree_placement.replay.policies.sparse import SparseReplay
 from tree_placement.replay.states import State
 
@@ -87,7 +87,9 @@ def test_every_hit_is_what_the_trace_allows(policy: Callable[[], ReplayPolicy], 
 @pytest.mark.parametrize("seed", range(12))
 def test_overlap_is_the_longest_that_any_earlier_prompt_shares(seed: int) -> None:
     trace = random_trace(seed)
-    for index, served in enumerate(replay(trace, dense(), Budget(grid=GRID))):
+    for index, served in enumerate(
+        replay(trace, policy_named("dense", Budget()), Budget(grid=GRID))
+    ):
         longest = max((shared_tokens(trace, index, each) for each in range(index)), default=0)
         assert served.overlap == min(longest, trace.requests[index].length - 1)
         assert served.hit == served.overlap // GRID * GRID

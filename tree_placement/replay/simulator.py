@@ -7,7 +7,7 @@ grid depths. The simulator sees to it that no policy does what a cache could not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -198,8 +198,8 @@ class Simulator:
 
     Examples
     --------
-    >>> from tree_placement.replay.policies import dense
-    >>> simulator = Simulator(16, Budget(grid=16), dense())
+    >>> from tree_placement.replay.policies import policy_named
+    >>> simulator = Simulator(16, Budget(grid=16), policy_named("dense", Budget()))
     >>> first = simulator.serve(Request(64, (0, 1, 2, 3)))
     >>> simulator.serve(Request(64, (0, 1, 4, 5))).hit
     32
@@ -224,7 +224,7 @@ class Simulator:
         """
         match = self.tree.match(request)
         overlap = min(match.tokens, request.length - 1)
-        path = tuple(self._states_on(match, overlap))
+        path = tuple(self.cache.live.path(match, overlap))
         source = path[0] if path else None
         arrival = Arrival(
             self._count,
@@ -236,25 +236,14 @@ class Simulator:
             match,
         )
         self._count += 1
+        if source is not None:
+            self.cache.live.use(source, arrival.number)
         self.cache.begin(arrival, self._insert(request, match))
         self._policy.serve(arrival, self.cache)
-        if source is not None:
-            source.hits += 1
-            source.used = arrival.number
         written, evicted = self.cache.end()
         return Served(
             request.length, overlap, arrival.start, source, written, evicted, len(self.cache.live)
         )
-
-    def _states_on(self, match: Match, overlap: int) -> Iterable[State]:
-        """Yield the live states of a path down to `overlap`, the deepest first."""
-        for segment, end in match.path():
-            on_segment = self.cache.live.on(segment)
-            if on_segment:
-                deepest = min(end, overlap)
-                for depth in sorted(on_segment, reverse=True):
-                    if depth <= deepest:
-                        yield on_segment[depth]
 
     def _insert(self, request: Request, match: Match) -> list[tuple[Segment, int]]:
         """Add a prompt to the tree, for which leaves may go, and return its path."""
@@ -293,10 +282,10 @@ def replay(
 
     Examples
     --------
-    >>> from tree_placement.replay.policies import dense
+    >>> from tree_placement.replay.policies import policy_named
     >>> from tree_placement.replay.trace import trace_of_prompts
     >>> trace = trace_of_prompts([range(640), [*range(320), *range(900, 1000)]], block=16)
-    >>> [served.hit for served in replay(trace, dense(), Budget())]
+    >>> [served.hit for served in replay(trace, policy_named("dense", Budget()), Budget())]
     [0, 320]
     """
     simulator = Simulator(trace.block, budget, policy)

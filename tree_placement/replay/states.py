@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tree_placement.replay.tree import Segment, passes
+from tree_placement.replay.tree import Match, Segment, passes
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +32,7 @@ class State:
 
 
 class LiveStates:
-    """All live states of a tree.
+    """All live states of a tree, in order of their last use: the one unused longest comes first.
 
     Examples
     --------
@@ -48,11 +49,14 @@ class LiveStates:
     def __init__(self) -> None:
         self._on: dict[Segment, dict[int, State]] = {}
         self._tops: dict[State, None] = {}
-        self._count = 0
+        self._by_use: dict[State, None] = {}
         self._next = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._by_use)
+
+    def __iter__(self) -> Iterator[State]:
+        return iter(self._by_use)
 
     def on(self, segment: Segment) -> dict[int, State]:
         """Return the live states of a segment by depth, in no order; not to be changed."""
@@ -65,20 +69,40 @@ class LiveStates:
         """
         state = State(self._next, writer, depth, segment, used=writer)
         self._next += 1
-        self._count += 1
+        self._by_use[state] = None
         state.above = self._nearest_above(segment, depth)
         siblings = self._siblings(state)
-        for each in [each for each in siblings if passes(each.segment, each.depth, segment, depth)]:
-            del siblings[each]
-            each.above = state
-            state.below[each] = None
+        on_segment = self._on.setdefault(segment, {})
+        if _may_have_below(segment, depth, on_segment):
+            below = [each for each in siblings if passes(each.segment, each.depth, segment, depth)]
+            for each in below:
+                del siblings[each]
+                each.above = state
+                state.below[each] = None
         siblings[state] = None
-        self._on.setdefault(segment, {})[depth] = state
+        on_segment[depth] = state
         return state
+
+    def use(self, state: State, request: int) -> None:
+        """Note that a request resumes from a state."""
+        state.hits += 1
+        state.used = request
+        del self._by_use[state]
+        self._by_use[state] = None
+
+    def path(self, match: Match, overlap: int) -> Iterator[State]:
+        """Yield the states of a matched path down to `overlap`, the deepest first."""
+        for segment, end in match.path():
+            on_segment = self._on.get(segment)
+            if on_segment:
+                deepest = min(end, overlap)
+                for depth in sorted(on_segment, reverse=True):
+                    if depth <= deepest:
+                        yield on_segment[depth]
 
     def remove(self, state: State) -> None:
         """Remove a state; those below it have the one above it now."""
-        self._count -= 1
+        del self._by_use[state]
         siblings = self._siblings(state)
         del siblings[state]
         for each in state.below:
@@ -102,3 +126,9 @@ class LiveStates:
             depth = segment.begin + 1
             segment = segment.parent
         return None
+
+
+def _may_have_below(segment: Segment, depth: int, on_segment: Iterable[int]) -> bool:
+    """Tell whether there is anything below a depth: most states are written where there is not."""
+    hangs = bool(segment.joints) and segment.joints[-1] >= depth
+    return hangs or any(each > depth for each in on_segment)

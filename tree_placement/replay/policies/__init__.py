@@ -1,5 +1,5 @@
 """The policies that a replay compares: the rules of the field, ours, and what no policy exceeds."""
 
-from tree_placement.replay.policies.rules import RulePolicy, dense
+from tree_placement.replay.policies.catalogue import DENSE, NAMES, policy_named
 
-__all__ = ["RulePolicy", "dense"]
+__all__ = ["DENSE", "NAMES", "policy_named"]

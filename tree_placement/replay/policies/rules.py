@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from tree_placement.replay.simulator import Arrival, Cache
 from tree_placement.replay.states import State
@@ -11,47 +11,8 @@ from tree_placement.replay.states import State
 Placement: TypeAlias = Callable[[Arrival, Cache], Iterable[int]]
 """Which depths of a request to write states at; those that cannot be written are left out."""
 
-
-class Eviction(Protocol):
-    """Which state goes when one is to be written and no slot is free."""
-
-    def pass_by(self, arrival: Arrival) -> None:
-        """Take note of a request before it is served."""
-
-    def add(self, state: State) -> None:
-        """Take note of a new state."""
-
-    def forget(self, state: State) -> None:
-        """Take note that a state goes."""
-
-    def victim(self, arrival: Arrival) -> State:
-        """Return the state to give up."""
-
-
-class LeastRecentlyUsed:
-    """The state unused longest goes; only the state that a request resumes from is used."""
-
-    def __init__(self) -> None:
-        self._order: dict[State, None] = {}
-
-    def pass_by(self, arrival: Arrival) -> None:
-        """Take note of a request before it is served."""
-        if arrival.path:
-            source = arrival.path[0]
-            del self._order[source]
-            self._order[source] = None
-
-    def add(self, state: State) -> None:
-        """Take note of a new state."""
-        self._order[state] = None
-
-    def forget(self, state: State) -> None:
-        """Take note that a state goes."""
-        del self._order[state]
-
-    def victim(self, arrival: Arrival) -> State:
-        """Return the state to give up."""
-        return next(iter(self._order))
+Eviction: TypeAlias = Callable[[Arrival, Cache], State]
+"""Which state goes when one is to be written and no slot is free."""
 
 
 class RulePolicy:
@@ -62,36 +23,58 @@ class RulePolicy:
     placement
         Called once a request.
     eviction
-        None where states never go.
+        Called once a state that finds no slot; it may name one that the request has just written.
+
+    Examples
+    --------
+    >>> from tree_placement.replay import Budget, replay, trace_of_prompts
+    >>> trace = trace_of_prompts([range(640), [*range(320), *range(900, 1000)]], block=16)
+    >>> policy = RulePolicy(lambda arrival, cache: [192, 256], least_recently_used)
+    >>> [served.hit for served in replay(trace, policy, Budget(slots=1))]
+    [0, 256]
     """
 
-    def __init__(self, placement: Placement, eviction: Eviction | None) -> None:
+    def __init__(self, placement: Placement, eviction: Eviction) -> None:
         self._placement = placement
         self._eviction = eviction
 
     def serve(self, arrival: Arrival, cache: Cache) -> None:
         """Write the states of a request."""
-        if self._eviction is not None:
-            self._eviction.pass_by(arrival)
         if cache.budget.slots == 0:
             return
         depths = cache.depths()
         for depth in sorted(set(self._placement(arrival, cache))):
             if depth not in depths or cache.lives_at(depth):
                 continue
-            if self._eviction is None:
-                cache.write(depth)
-                continue
             if cache.is_full:
-                cache.evict(self._eviction.victim(arrival))
-            self._eviction.add(cache.write(depth))
+                cache.evict(self._eviction(arrival, cache))
+            cache.write(depth)
 
     def forget(self, state: State) -> None:
-        """Take note that a state goes."""
-        if self._eviction is not None:
-            self._eviction.forget(state)
+        """Take note that a state goes; rules look at what lives, and remember nothing."""
 
 
-def dense() -> RulePolicy:
-    """Every grid depth, for ever: what a state cache as dense as its grid would serve."""
-    return RulePolicy(lambda _, cache: cache.depths(), None)
+def least_recently_used(arrival: Arrival, cache: Cache) -> State:
+    """The state goes that no request has resumed from, or written, for longest. O(1) time.
+
+    SGLang, vLLM and TensorRT-LLM evict so.
+    """
+    return next(iter(cache.live))
+
+
+def least_gap_over_age(arrival: Arrival, cache: Cache) -> State:
+    """The state goes whose gap is least over its age, in requests since its last use.
+
+    What a state saves a hit is its gap to the next state above, and 1 / age estimates how often one
+    comes. O(n) time for n live states.
+    """
+    return min(cache.live, key=lambda state: state.gap / _age(state, arrival))
+
+
+def least_gap_and_hits_over_age(arrival: Arrival, cache: Cache) -> State:
+    """The state goes of least gap times (hits + 1) over age. O(n) time for n live states."""
+    return min(cache.live, key=lambda state: state.gap * (state.hits + 1) / _age(state, arrival))
+
+
+def _age(state: State, arrival: Arrival) -> int:
+    return arrival.number - state.used + 1

@@ -1,0 +1,112 @@
+"""Every policy by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tree_placement._check import invalid
+from tree_placement.policy import PolicySettings, SparsePolicy
+from tree_placement.replay.policies import placements as at
+from tree_placement.replay.policies.learned import LearnedPlacement
+from tree_placement.replay.policies.rules import (
+    Placement,
+    RulePolicy,
+    least_gap_and_hits_over_age,
+    least_gap_over_age,
+    least_recently_used,
+)
+from tree_placement.replay.policies.sparse import SparseReplay
+from tree_placement.replay.simulator import Budget, ReplayPolicy
+
+DENSE = "dense"
+"""Has a state at every grid depth; what it saves in unbounded slots is what others are held to."""
+
+_END_JUNCTION = at.union(at.end, at.junction)
+_TAIL_JUNCTION = at.union(at.tail, at.junction)
+_ALL = at.union(at.end, at.tail, at.junction)
+
+_PLACEMENTS: dict[str, Placement] = {
+    "none": at.nowhere,
+    DENSE: at.everywhere,
+    "end": at.end,
+    "tail_192": at.tail,
+    "end_branch": _END_JUNCTION,
+    "tail_branch": _TAIL_JUNCTION,
+    "end_tail_branch": _ALL,
+    "sqrt": at.square_roots,
+    "log": at.doublings,
+    "vllm_align": at.vllm_align(),
+    "vllm_align_retention": at.vllm_align(retention=4_096),
+    "tensorrt_llm": at.tensorrt_llm(2_048, from_start=[512], from_end=[64]),
+    "llama_cpp": at.llama_cpp(32, 8_192, anchors=[516, 4]),
+}
+"""Placements kept under least recently used."""
+
+_COUNTED: dict[str, Callable[[int], Placement]] = {
+    "block": at.blocks,
+    "balanced": at.evenly_spaced,
+    "dp": LearnedPlacement,
+}
+"""The same for families that a number follows."""
+
+_GAP_RULES = {
+    "gap": least_gap_and_hits_over_age,
+    "gapr": least_gap_over_age,
+}
+_GAP_PLACEMENTS = {
+    "e": at.end,
+    "eb": _END_JUNCTION,
+    "tb": _TAIL_JUNCTION,
+    "etb": _ALL,
+}
+
+NAMES = (
+    *_PLACEMENTS,
+    *(f"{family}_N" for family in _COUNTED),
+    *(f"{rule}_{places}" for rule in _GAP_RULES for places in _GAP_PLACEMENTS),
+    "stock",
+    "stock_nobr",
+    "sparse",
+)
+
+
+def policy_named(name: str, budget: Budget, chunk: int = at.CHUNK) -> ReplayPolicy:
+    """Return a new policy.
+
+    Parameters
+    ----------
+    name
+        One of `NAMES`, with a number for N.
+    budget
+        What it will be replayed under.
+    chunk
+        Tokens of a forward pass, which only SGLang's own rules depend on.
+
+    Raises
+    ------
+    ValueError
+        If there is no such policy.
+
+    Examples
+    --------
+    >>> type(policy_named("block_512", Budget(slots=16))).__name__
+    'RulePolicy'
+    """
+    if name == "sparse":
+        return SparseReplay(SparsePolicy(PolicySettings(grid=budget.grid)))
+    rule, _, places = name.partition("_")
+    if rule in _GAP_RULES and places in _GAP_PLACEMENTS:
+        return RulePolicy(_GAP_PLACEMENTS[places], _GAP_RULES[rule])
+    return RulePolicy(_placement_named(name, chunk), least_recently_used)
+
+
+def _placement_named(name: str, chunk: int) -> Placement:
+    if name in _PLACEMENTS:
+        return _PLACEMENTS[name]
+    if name in ("stock", "stock_nobr"):
+        return at.sglang(chunk, junctions=name == "stock")
+    counted = re.fullmatch(r"([a-z]+)_([1-9]\d{0,8})", name)
+    if counted and counted[1] in _COUNTED:
+        return _COUNTED[counted[1]](int(counted[2]))
+    raise invalid("policy", name, "one of " + ", ".join(NAMES), "correct the name")
