@@ -38,7 +38,12 @@ def queries_and_keys(
     """Return q times `scale` (``K ** -0.5`` if None), and k, both normalised before if asked."""
     if l2norm:
         q, k = l2_normalize(q), l2_normalize(k)
-    return q * (k.shape[-1] ** -0.5 if scale is None else scale), k
+    return q * query_scale(scale, k), k
+
+
+def query_scale(scale: float | None, k: torch.Tensor) -> float:
+    """Return the factor of queries: `scale`, or ``K ** -0.5`` if None."""
+    return float(k.shape[-1] ** -0.5) if scale is None else scale
 
 
 def by_value_head(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -9,12 +9,14 @@ import torch
 from state_kernels.checks import check_captures, check_cu_seqlens, check_slots, check_state
 from state_kernels.chunked.layout import layout_of, schedule_captures
 from state_kernels.chunked.loop import run_chunks
+from state_kernels.gpu.availability import why_unavailable
+from state_kernels.gpu.terms import KernelTerms
 from state_kernels.numerics import compute_dtype
 from state_kernels.records import Captures, RecurrenceResult
-from state_kernels.recurrence import InputsT, Recurrence, RowsT
+from state_kernels.recurrence import Inputs, InputsT, Recurrence, RowsT
 from state_kernels.reference import run_tokens
 
-Implementation = Literal["auto", "reference", "chunked"]
+Implementation = Literal["auto", "reference", "chunked", "triton"]
 
 
 class ChunkStatesResult(NamedTuple):
@@ -50,8 +52,9 @@ def run(
         States to write to `pool` in this pass, any depths 1..length.
     pool : Tensor ``[slots, HV, V, K]``, optional
         Receives the captured states in its own dtype; no other row is touched.
-    implementation : {"auto", "reference", "chunked"}
-        "reference" goes token by token; "auto" is "chunked".
+    implementation : {"auto", "reference", "chunked", "triton"}
+        "reference" goes token by token; "triton" needs a GPU. "auto" is "triton" on a GPU for
+        inputs that its kernels take, else "chunked".
 
     Returns
     -------
@@ -66,15 +69,21 @@ def run(
     -----
     Computes in float32, or in float64 if any input is float64. "chunked" is O(T) matrix work in
     chunks of 64. On a CPU its result for a sequence is bit-identical in any batch, and when the
-    sequence is cut at a multiple of 64 and resumed from the float32 state captured there.
+    sequence is cut at a multiple of 64 and resumed from the float32 state captured there. A pass
+    does not wait for a GPU when `cu_seqlens` and `captures` are on the CPU.
     """
     if implementation not in get_args(Implementation):
         raise ValueError(
             f"implementation: got {implementation!r}; need one of {get_args(Implementation)}; "
             "leave it out for the fast one"
         )
-    bounds, state = _start(recurrence, inputs, cu_seqlens, initial_state)
-    check_captures(captures, pool, cu_seqlens, inputs.state_shape)
+    bounds = _check(recurrence, inputs, cu_seqlens, initial_state, captures, pool)
+    terms = _kernel_terms(recurrence, inputs, implementation)
+    if terms is not None:
+        from state_kernels.gpu.launch import run_kernels  # Imports Triton.
+
+        return run_kernels(terms, tuple(bounds), initial_state, captures, pool)
+    state = _start_state(inputs, len(bounds) - 1, initial_state)
     if implementation == "reference":
         output = run_tokens(recurrence, inputs, bounds, state, captures, pool)
         return RecurrenceResult(output, state)
@@ -104,8 +113,8 @@ def run_with_chunk_states(
         `chunk_states` is ordered by sequence, then by chunk, and has the computation's dtype:
         ``ceil(length / 64)`` states a sequence.
     """
-    bounds, state = _start(recurrence, inputs, cu_seqlens, initial_state)
-    check_captures(captures, pool, cu_seqlens, inputs.state_shape)
+    bounds = _check(recurrence, inputs, cu_seqlens, initial_state, captures, pool)
+    state = _start_state(inputs, len(bounds) - 1, initial_state)
     layout = layout_of(tuple(bounds), state.device)
     state = state[layout.order]
     schedule = {} if captures is None else schedule_captures(captures, layout)
@@ -159,18 +168,45 @@ def step(
     return output
 
 
-def _start(
+def _check(
     recurrence: Recurrence[InputsT, RowsT],
     inputs: InputsT,
     cu_seqlens: torch.Tensor,
     initial_state: torch.Tensor | None,
-) -> tuple[list[int], torch.Tensor]:
-    """Check the arguments and return cumulative lengths and start states, a copy."""
+    captures: Captures | None,
+    pool: torch.Tensor | None,
+) -> list[int]:
+    """Check the arguments of a pass and return its cumulative lengths."""
     bounds = check_cu_seqlens(cu_seqlens, inputs.v.shape[0])
     recurrence.check(inputs)
+    if initial_state is not None:
+        check_state("initial_state", initial_state, (len(bounds) - 1, *inputs.state_shape))
+    # Not the tensor given, which may be on a GPU that would be waited for once more.
+    check_captures(captures, pool, torch.tensor(bounds), inputs.state_shape)
+    return bounds
+
+
+def _start_state(
+    inputs: Inputs, sequences: int, initial_state: torch.Tensor | None
+) -> torch.Tensor:
+    """Return a copy of the start states in the computation's dtype."""
     dtype = compute_dtype(*inputs.tensors())
-    shape = (len(bounds) - 1, *inputs.state_shape)
     if initial_state is None:
-        return bounds, inputs.v.new_zeros(shape, dtype=dtype)
-    check_state("initial_state", initial_state, shape)
-    return bounds, initial_state.to(dtype, copy=True)
+        return inputs.v.new_zeros((sequences, *inputs.state_shape), dtype=dtype)
+    return initial_state.to(dtype, copy=True)
+
+
+def _kernel_terms(
+    recurrence: Recurrence[InputsT, RowsT], inputs: InputsT, implementation: Implementation
+) -> KernelTerms | None:
+    """Return what Triton kernels are to run on, None if another implementation is to run."""
+    automatic = implementation == "auto" and inputs.v.device.type == "cuda"
+    if implementation != "triton" and not automatic:
+        return None
+    terms = recurrence.kernel_terms(inputs)
+    lacking = why_unavailable(terms)
+    if lacking is None:
+        return terms
+    if automatic:
+        return None
+    raise ValueError(f"implementation: got 'triton'; need {lacking}")

@@ -14,6 +14,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 
+from state_kernels.gpu.terms import KernelTerms
 from state_kernels.records import TensorRecord
 
 
@@ -96,3 +97,7 @@ class Recurrence(ABC, Generic[InputsT, RowsT]):
 
         `cut` ``[R]`` counts the tokens of each chunk that enter, 1..64.
         """
+
+    def kernel_terms(self, inputs: InputsT) -> KernelTerms | None:
+        """Return the packed inputs in the form that Triton kernels take, None if none do."""
+        return None

@@ -12,7 +12,8 @@ import torch
 
 from state_kernels.checks import check_keys_and_values, check_shape
 from state_kernels.chunked.delta import DeltaRows, advance_delta, attend_delta, prepare_delta
-from state_kernels.numerics import by_value_head, queries_and_keys, random_log_decay
+from state_kernels.gpu.terms import DeltaCorrection, KernelTerms
+from state_kernels.numerics import by_value_head, queries_and_keys, query_scale, random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
@@ -84,6 +85,17 @@ class GatedDeltaRule(Recurrence[GatedDeltaInputs, DeltaRows]):
     ) -> None:
         advance_delta(state, rows, writes, cut)
 
+    def kernel_terms(self, inputs: GatedDeltaInputs) -> KernelTerms:
+        return KernelTerms(
+            q=inputs.q,
+            k=inputs.k,
+            v=inputs.v,
+            log_decay=inputs.g,
+            correction=DeltaCorrection(inputs.beta),
+            scale=query_scale(self.scale, inputs.k),
+            qk_l2norm=self.qk_l2norm,
+        )
+
 
 RECURRENCE = GatedDeltaRule()
 
@@ -127,7 +139,7 @@ def gated_delta_rule(
         Factor of q; ``K ** -0.5`` if not given.
     qk_l2norm : bool
         Normalise q and k along K first (epsilon 1e-6 under the root).
-    implementation : {"auto", "reference", "chunked"}
+    implementation : {"auto", "reference", "chunked", "triton"}
         See `state_kernels.run`, which also states errors, precision and cost.
 
     Returns

@@ -12,7 +12,8 @@ import torch
 
 from state_kernels.checks import check_keys_and_values, check_shape
 from state_kernels.chunked.delta import DeltaRows, advance_delta, attend_delta, prepare_delta
-from state_kernels.numerics import by_value_head, queries_and_keys, random_log_decay
+from state_kernels.gpu.terms import DeltaCorrection, KernelTerms
+from state_kernels.numerics import by_value_head, queries_and_keys, query_scale, random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
@@ -83,6 +84,17 @@ class KDA(Recurrence[KDAInputs, DeltaRows]):
         self, state: torch.Tensor, rows: DeltaRows, writes: torch.Tensor, cut: torch.Tensor | None
     ) -> None:
         advance_delta(state, rows, writes, cut)
+
+    def kernel_terms(self, inputs: KDAInputs) -> KernelTerms:
+        return KernelTerms(
+            q=inputs.q,
+            k=inputs.k,
+            v=inputs.v,
+            log_decay=inputs.g,
+            correction=DeltaCorrection(inputs.beta),
+            scale=query_scale(self.scale, inputs.k),
+            qk_l2norm=self.qk_l2norm,
+        )
 
 
 RECURRENCE = KDA()

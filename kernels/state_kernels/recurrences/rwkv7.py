@@ -17,6 +17,7 @@ from state_kernels.chunked.diagonal_plus_low_rank import (
     attend_low_rank,
     prepare_low_rank,
 )
+from state_kernels.gpu.terms import KernelTerms, LowRankCorrection
 from state_kernels.numerics import random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
@@ -91,6 +92,16 @@ class RWKV7(Recurrence[RWKV7Inputs, LowRankRows]):
         self, state: torch.Tensor, rows: LowRankRows, writes: torch.Tensor, cut: torch.Tensor | None
     ) -> None:
         advance_low_rank(state, rows, writes, cut)
+
+    def kernel_terms(self, inputs: RWKV7Inputs) -> KernelTerms:
+        return KernelTerms(
+            q=inputs.r,
+            k=inputs.k,
+            v=inputs.v,
+            log_decay=inputs.w,
+            correction=LowRankCorrection(inputs.a, inputs.b),
+            scale=self.scale,
+        )
 
 
 RECURRENCE = RWKV7()

@@ -14,7 +14,8 @@ import torch
 
 from state_kernels.checks import check_keys_and_values, check_shape
 from state_kernels.chunked.linear import LinearRows, advance_linear, attend_linear, prepare_linear
-from state_kernels.numerics import by_value_head, queries_and_keys, random_log_decay
+from state_kernels.gpu.terms import KernelTerms
+from state_kernels.numerics import by_value_head, queries_and_keys, query_scale, random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
@@ -77,6 +78,16 @@ class SimpleDecay(Recurrence[SimpleDecayInputs, LinearRows]):
         self, state: torch.Tensor, rows: LinearRows, writes: torch.Tensor, cut: torch.Tensor | None
     ) -> None:
         advance_linear(state, rows, writes, cut)
+
+    def kernel_terms(self, inputs: SimpleDecayInputs) -> KernelTerms:
+        return KernelTerms(
+            q=inputs.q,
+            k=inputs.k,
+            v=inputs.v,
+            log_decay=inputs.g,
+            correction=None,
+            scale=query_scale(self.scale, inputs.k),
+        )
 
 
 RECURRENCE = SimpleDecay()
