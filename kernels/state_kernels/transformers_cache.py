@@ -163,7 +163,8 @@ def capture_states(model: PreTrainedModel, depths: Iterable[int]) -> Iterator[Ca
 
     Notes
     -----
-    One sequence of batch size 1, in one call or several: chunks of a prefill, or `generate`. Each
+    One sequence of batch size 1, in one call or several: chunks of a prefill, or `generate`. Text
+    alone: what an image does to the positions after it is not in a cache. Each
     kept depth holds a recurrent state (float32, or float64 in a float64 model) and a convolution
     window for each recurrent layer. Room for all `depths` is taken at the first call. Attention KV
     is held once for all depths, in the tensors of the cache itself.

@@ -4,6 +4,9 @@ A layer's ``forward`` calls its convolution and its recurrence by global names o
 stand for torch functions, or for flash-linear-attention's and causal-conv1d's kernels where these
 are installed. One instance at a time, those names get other meanings: the instance receives its
 class's ``forward`` over a copy of the module's globals. No module or class changes.
+
+A replacement takes its host's arguments by the host's names, and leaves some unused: sizes of
+chunks, and options for which the models here have one value.
 """
 
 from __future__ import annotations
@@ -116,10 +119,11 @@ class RecurrentLayer(ABC):
         weight: torch.Tensor,
         bias: torch.Tensor | None = None,
         activation: Activation | None = None,
-        **_: object,
+        **unused: object,
     ) -> torch.Tensor:
         """Convolve ``[B, D, inputs]``: the window, where there is one, and the call's tokens."""
-        x, cu_seqlens = _packed(hidden_states.transpose(1, 2))
+        batch, _, inputs = hidden_states.shape
+        x, cu_seqlens = hidden_states.mT.flatten(0, 1), _equal_lengths(batch, inputs)
         if self._depths:
             if self.windows is None:
                 self.windows = x.new_empty((len(self._depths), *weight.shape))
@@ -130,7 +134,7 @@ class RecurrentLayer(ABC):
         output = causal_convolution(
             x, weight, bias, cu_seqlens=cu_seqlens, activation=activation
         ).output
-        return output.view(*hidden_states.mT.shape).transpose(1, 2)
+        return output.view(batch, inputs, -1).mT
 
     def _convolve_token(
         self,
@@ -170,7 +174,7 @@ class GatedDeltaLayer(RecurrentLayer):
         *,
         initial_state: torch.Tensor | None,
         use_qk_l2norm_in_kernel: bool,
-        **_: object,
+        **unused: object,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return outputs ``[B, T, HV, V]`` and final states ``[B, HV, K, V]``."""
         q, k, v, g, beta = (x.flatten(0, 1) for x in (query, key, value, g, beta))
@@ -223,7 +227,7 @@ class Mamba2Layer(RecurrentLayer):
         dt_bias: torch.Tensor,
         dt_limit: tuple[float, float],
         initial_states: torch.Tensor | None,
-        **_: object,
+        **unused: object,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return outputs ``[B, T, HV, V]`` and final states ``[B, HV, V, K]``."""
         steps = torch.nn.functional.softplus(dt.float() + dt_bias.float()).clamp(*dt_limit)
@@ -242,7 +246,7 @@ class Mamba2Layer(RecurrentLayer):
         *,
         z: torch.Tensor | None,
         dt_bias: torch.Tensor,
-        **_: object,
+        **unused: object,
     ) -> torch.Tensor:
         """Return outputs ``[B, HV, V]``, and advance the states ``[B, HV, V, K]`` in place.
 
@@ -288,7 +292,7 @@ def find_layers(model: torch.nn.Module, depths: Sequence[int]) -> list[Recurrent
         kind(module, depths)
         for module in model.modules()
         for kind in kinds
-        if kind.chunk_rule in _forward_of(module).__code__.co_names
+        if kind.chunk_rule in _global_names(_forward_of(module))
     ]
     return sorted(found, key=lambda layer: layer.index)
 
@@ -296,6 +300,11 @@ def find_layers(model: torch.nn.Module, depths: Sequence[int]) -> list[Recurrent
 def _forward_of(module: torch.nn.Module) -> Any:
     """Return the ``forward`` that the module's class defines, without decorators."""
     return inspect.unwrap(type(module).forward)
+
+
+def _global_names(function: Any) -> tuple[str, ...]:
+    """Return the global names and attributes in a function's body; none if it is no Python."""
+    return function.__code__.co_names if isinstance(function, FunctionType) else ()
 
 
 def _with_globals(function: Any, names: dict[str, Callable[..., Any]]) -> FunctionType:
@@ -314,11 +323,6 @@ def _with_globals(function: Any, names: dict[str, Callable[..., Any]]) -> Functi
 def _implementation(tokens: int) -> Implementation:
     """Return the fast implementation for one sequence: a chunk would be mostly empty for one."""
     return "reference" if tokens == 1 else "auto"
-
-
-def _packed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``[B, T, ...]`` as ``[B T, ...]`` with its cumulative lengths."""
-    return x.flatten(0, 1), _equal_lengths(*x.shape[:2])
 
 
 def _equal_lengths(sequences: int, tokens: int) -> torch.Tensor:
