@@ -111,21 +111,19 @@ def wrong_caches(
     captured: CapturedStates, other: CapturedStates, depth: int, neighbour: int
 ) -> dict[str, DynamicCache]:
     """Return caches at a depth with one part wrong, by what is wrong; KV is always right."""
-    at_neighbour, of_other = captured.cache_at(neighbour), other.cache_at(depth)
-    wrong = {
-        "states of zeros": ("recurrent_states", None),
-        "states of another prefix": ("recurrent_states", of_other),
+    at_neighbour = captured.cache_at(neighbour)
+    replacements = {
+        "states of another prefix": ("recurrent_states", other.cache_at(depth)),
         "states of a neighbour depth": ("recurrent_states", at_neighbour),
         "windows of a neighbour depth": ("conv_states", at_neighbour),
     }
-    caches = {}
-    for name, (part, source) in wrong.items():
-        caches[name] = captured.cache_at(depth)
-        from_layers = recurrent_layers(at_neighbour if source is None else source)
-        for layer, from_layer in zip(recurrent_layers(caches[name]), from_layers, strict=True):
-            getattr(layer, part)[0].copy_(getattr(from_layer, part)[0])
-            if source is None:
-                getattr(layer, part)[0].zero_()
+    caches = {name: captured.cache_at(depth) for name in ("states of zeros", *replacements)}
+    for layer in recurrent_layers(caches["states of zeros"]):
+        layer.recurrent_states[0].zero_()
+    for name, (part, source) in replacements.items():
+        pairs = zip(recurrent_layers(caches[name]), recurrent_layers(source), strict=True)
+        for layer, wrong in pairs:
+            getattr(layer, part)[0].copy_(getattr(wrong, part)[0])
     return caches
 
 
@@ -221,11 +219,18 @@ def test_caches_do_not_disturb_each_other(
 
 
 def test_attention_is_kept_once(captured: CapturedStates) -> None:
-    shallow, deep = captured.cache_at(64), captured.cache_at(700)
+    shallow, deep = captured.cache_at(64), captured.cache_at(DEPTHS[-1])
+    attention = 0
     for one, other in zip(shallow.layers, deep.layers, strict=True):
         if hasattr(one, "keys"):
             assert one.keys.shape[-2] == 64
             assert one.keys.data_ptr() == other.keys.data_ptr()
+            attention += other.keys.nbytes + other.values.nbytes
+    depth = sum(
+        layer.recurrent_states[0].nbytes + layer.conv_states[0].nbytes
+        for layer in recurrent_layers(deep)
+    )
+    assert captured.nbytes == attention + len(DEPTHS) * depth
 
 
 def test_nothing_stays_behind(model: PreTrainedModel, prompt: torch.Tensor) -> None:
