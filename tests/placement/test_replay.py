@@ -88,7 +88,7 @@ def test_every_hit_is_what_the_trace_allows(policy: Callable[[], ReplayPolicy], 
 def test_overlap_is_the_longest_that_any_earlier_prompt_shares(seed: int) -> None:
     trace = random_trace(seed)
     for index, served in enumerate(
-        replay(trace, policy_named("dense", Budget()), Budget(grid=GRID))
+        replay(trace, policy_named("dense", trace, Budget()), Budget(grid=GRID))
     ):
         longest = max((shared_tokens(trace, index, each) for each in range(index)), default=0)
         assert served.overlap == min(longest, trace.requests[index].length - 1)

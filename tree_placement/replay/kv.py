@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from tree_placement._check import invalid
+from tree_placement.replay.passes import Passes
 from tree_placement.replay.trace import Request
 from tree_placement.replay.tree import BlockTree, Match, Segment
 
 
 class KvBudget:
     """How many tokens of KV a tree holds, and which of its leaves go when they are too many.
-
-    A segment has pieces, which the nodes of a radix tree would be: the deeper, the longer unused.
 
     Parameters
     ----------
@@ -36,15 +35,15 @@ class KvBudget:
         self._tree = tree
         self._room = tokens
         self._tokens = 0
-        self._now = 0
-        self._pieces: dict[Segment, list[tuple[int, int]]] = {}
+        self._request = 0
+        self._passes = Passes()
         self._leaves: list[tuple[int, int, Segment]] = []
         self._order = 0
 
     def add(self, segment: Segment) -> None:
         """Count a segment that was inserted for the request that room was made for last."""
         self._tokens += segment.end - segment.begin
-        self._pieces[segment] = [(segment.end, self._now)]
+        self._passes.add(segment, self._request)
         self._push(segment)
 
     def make_room(self, request: Request, match: Match) -> Iterator[tuple[Segment, int]]:
@@ -61,49 +60,36 @@ class KvBudget:
         if request.length > self._room:
             got = f"a prompt of {request.length} tokens"
             raise invalid("KV", got, f"at most {self._room}", "raise the budget of KV")
-        self._touch(match)
+        self._request += 1
+        for segment in self._passes.touch(match, self._request):
+            self._push(segment)
         while self._tokens + request.length - match.tokens > self._room:
-            used, _, segment = heappop(self._leaves)
-            begin = self._leaf_begin(segment, used)
+            passed, _, segment = heappop(self._leaves)
+            begin = self._leaf_begin(segment, passed)
             if begin is not None:
                 self._cut(segment, begin)
                 yield segment, begin
 
-    def _touch(self, match: Match) -> None:
-        self._now += 1
-        for segment, end in match.path():
-            pieces = self._pieces[segment]
-            while pieces and pieces[-1][0] <= end:
-                pieces.pop()
-            pieces.append((end, self._now))
-            if len(pieces) == 1:
-                self._push(segment)
-
-    def _leaf_begin(self, segment: Segment, used: int) -> int | None:
-        """Return where the last piece begins; None unless it is a leaf last used at `used`."""
-        pieces = self._pieces.get(segment)
-        if pieces is None or pieces[0][1] != used:
+    def _leaf_begin(self, segment: Segment, passed: int) -> int | None:
+        """Return where the deepest piece begins; None unless it is a leaf passed last then."""
+        ends = [piece.end for piece in self._passes.pieces(segment)]
+        if not ends or self._passes.deepest(segment).request != passed:
             return None
-        begin = pieces[1][0] if len(pieces) > 1 else segment.begin
+        begin = ends[-2] if len(ends) > 1 else segment.begin
         if segment.joints:
             begin = max(begin, segment.joints[-1])
         return begin if begin < segment.end else None
 
     def _cut(self, segment: Segment, begin: int) -> None:
-        pieces = self._pieces[segment]
-        end, used = pieces.pop(0)
-        self._tokens -= end - begin
+        self._tokens -= segment.end - begin
         self._tree.cut(segment, begin)
-        if not pieces or pieces[0][0] < begin:
-            pieces.insert(0, (begin, used))
+        self._passes.cut(segment, begin)
         if begin > segment.begin:
             self._push(segment)
-            return
-        del self._pieces[segment]
-        if segment.parent is not None:
+        elif segment.parent is not None:
             self._push(segment.parent)
 
     def _push(self, segment: Segment) -> None:
-        """Note when the last piece was used; whether it is a leaf is looked at when it comes up."""
+        """Note when the deepest piece was passed; whether it is a leaf is seen when it comes up."""
         self._order += 1
-        heappush(self._leaves, (self._pieces[segment][0][1], self._order, segment))
+        heappush(self._leaves, (self._passes.deepest(segment).request, self._order, segment))

@@ -198,8 +198,9 @@ class Simulator:
 
     Examples
     --------
-    >>> from tree_placement.replay.policies import policy_named
-    >>> simulator = Simulator(16, Budget(grid=16), policy_named("dense", Budget()))
+    >>> from tree_placement.replay.policies.placements import everywhere
+    >>> from tree_placement.replay.policies.rules import RulePolicy, least_recently_used
+    >>> simulator = Simulator(16, Budget(grid=16), RulePolicy(everywhere, least_recently_used))
     >>> first = simulator.serve(Request(64, (0, 1, 2, 3)))
     >>> simulator.serve(Request(64, (0, 1, 4, 5))).hit
     32
@@ -285,7 +286,7 @@ def replay(
     >>> from tree_placement.replay.policies import policy_named
     >>> from tree_placement.replay.trace import trace_of_prompts
     >>> trace = trace_of_prompts([range(640), [*range(320), *range(900, 1000)]], block=16)
-    >>> [served.hit for served in replay(trace, policy_named("dense", Budget()), Budget())]
+    >>> [served.hit for served in replay(trace, policy_named("dense", trace, Budget()), Budget())]
     [0, 320]
     """
     simulator = Simulator(trace.block, budget, policy)

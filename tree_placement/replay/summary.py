@@ -73,7 +73,7 @@ def summarise(served: Sequence[Served], grid: int, shapes: Sequence[TreeShape]) 
     >>> from tree_placement.replay.policies import policy_named
     >>> from tree_placement.replay.shapes import shapes
     >>> trace = trace_of_prompts([range(640), [*range(330), *range(900, 1000)]], block=10)
-    >>> served = replay(trace, policy_named("dense", Budget()), Budget(grid=100))
+    >>> served = replay(trace, policy_named("dense", trace, Budget()), Budget(grid=100))
     >>> summary = summarise(served, 100, shapes(trace))
     >>> summary.whole.share_of_dense_oracle, summary.whole.gap_per_hit
     (1.0, 30.0)

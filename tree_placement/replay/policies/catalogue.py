@@ -9,6 +9,7 @@ from tree_placement._check import invalid
 from tree_placement.policy import PolicySettings, SparsePolicy
 from tree_placement.replay.policies import placements as at
 from tree_placement.replay.policies.learned import LearnedPlacement
+from tree_placement.replay.policies.offline import OfflinePlan
 from tree_placement.replay.policies.rules import (
     Placement,
     RulePolicy,
@@ -18,6 +19,7 @@ from tree_placement.replay.policies.rules import (
 )
 from tree_placement.replay.policies.sparse import SparseReplay
 from tree_placement.replay.simulator import Budget, ReplayPolicy
+from tree_placement.replay.trace import Trace
 
 DENSE = "dense"
 """Has a state at every grid depth; what it saves in unbounded slots is what others are held to."""
@@ -68,18 +70,19 @@ NAMES = (
     "stock",
     "stock_nobr",
     "sparse",
+    "offline_plan",
 )
 
 
-def policy_named(name: str, budget: Budget, chunk: int = at.CHUNK) -> ReplayPolicy:
+def policy_named(name: str, trace: Trace, budget: Budget, chunk: int = at.CHUNK) -> ReplayPolicy:
     """Return a new policy.
 
     Parameters
     ----------
     name
         One of `NAMES`, with a number for N.
-    budget
-        What it will be replayed under.
+    trace, budget
+        What it will be replayed on and under; only a plan that knows the future looks at the trace.
     chunk
         Tokens of a forward pass, which only SGLang's own rules depend on.
 
@@ -90,9 +93,12 @@ def policy_named(name: str, budget: Budget, chunk: int = at.CHUNK) -> ReplayPoli
 
     Examples
     --------
-    >>> type(policy_named("block_512", Budget(slots=16))).__name__
+    >>> from tree_placement.replay import trace_of_prompts
+    >>> type(policy_named("block_512", trace_of_prompts(["abc"], 1), Budget())).__name__
     'RulePolicy'
     """
+    if name == "offline_plan":
+        return OfflinePlan(trace, budget)
     if name == "sparse":
         return SparseReplay(SparsePolicy(PolicySettings(grid=budget.grid)))
     rule, _, places = name.partition("_")
