@@ -9,7 +9,7 @@ import torch
 from state_kernels.checks import check_captures, check_cu_seqlens, check_slots, check_state
 from state_kernels.chunked.layout import layout_of, schedule_captures
 from state_kernels.chunked.loop import run_chunks
-from state_kernels.gpu.availability import why_unavailable
+from state_kernels.gpu.availability import require_kernels
 from state_kernels.gpu.terms import KernelTerms
 from state_kernels.numerics import compute_dtype
 from state_kernels.records import Captures, RecurrenceResult
@@ -89,8 +89,8 @@ def run(
         return RecurrenceResult(output, state)
     layout = layout_of(tuple(bounds), state.device)
     state = state[layout.order]
-    schedule = {} if captures is None else schedule_captures(captures, layout)
-    output = run_chunks(recurrence, inputs, layout, state, schedule, pool, None)
+    schedule = schedule_captures(captures, pool, layout)
+    output = run_chunks(recurrence, inputs, layout, state, schedule, None)
     return RecurrenceResult(output, state[layout.rank])
 
 
@@ -117,9 +117,9 @@ def run_with_chunk_states(
     state = _start_state(inputs, len(bounds) - 1, initial_state)
     layout = layout_of(tuple(bounds), state.device)
     state = state[layout.order]
-    schedule = {} if captures is None else schedule_captures(captures, layout)
+    schedule = schedule_captures(captures, pool, layout)
     chunk_states = state.new_empty((layout.total_chunks, *state.shape[1:]))
-    output = run_chunks(recurrence, inputs, layout, state, schedule, pool, chunk_states)
+    output = run_chunks(recurrence, inputs, layout, state, schedule, chunk_states)
     return ChunkStatesResult(output, state[layout.rank], chunk_states)
 
 
@@ -203,10 +203,9 @@ def _kernel_terms(
     automatic = implementation == "auto" and inputs.v.device.type == "cuda"
     if implementation != "triton" and not automatic:
         return None
-    terms = recurrence.kernel_terms(inputs)
-    lacking = why_unavailable(terms)
-    if lacking is None:
-        return terms
-    if automatic:
-        return None
-    raise ValueError(f"implementation: got 'triton'; need {lacking}")
+    try:
+        return require_kernels(recurrence.kernel_terms(inputs))
+    except ValueError:
+        if automatic:
+            return None
+        raise

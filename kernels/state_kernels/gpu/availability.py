@@ -1,21 +1,18 @@
-"""Where the kernels can run, without importing Triton."""
+"""Which passes the kernels can run, without importing Triton."""
 
 from __future__ import annotations
 
-import os
-from importlib.util import find_spec
-
 import torch
 
+from state_kernels.gpu import require_triton
 from state_kernels.gpu.terms import KernelTerms
 from state_kernels.numerics import compute_dtype
 
 LARGEST_KEY = 256
-INTERPRETED = "TRITON_INTERPRET"
 
 
-def why_unavailable(terms: KernelTerms | None) -> str | None:
-    """Return what the kernels lack for a recurrence's terms, None if nothing.
+def require_kernels(terms: KernelTerms | None) -> KernelTerms:
+    """Return a recurrence's terms, or raise ValueError where kernels cannot run on them.
 
     Parameters
     ----------
@@ -23,14 +20,20 @@ def why_unavailable(terms: KernelTerms | None) -> str | None:
         None from a recurrence that has no kernels.
     """
     if terms is None:
-        return "a recurrence with kernels; give it `kernel_terms`, or use 'chunked'"
-    device = terms.v.device
-    if device.type != "cuda" and os.environ.get(INTERPRETED) != "1":
-        return f"tensors on a GPU, not on {device}; move them, or use 'chunked'"
-    if compute_dtype(terms.q, terms.k, terms.v, terms.log_decay) == torch.float64:
-        return "float32 or half inputs; convert them, or use 'chunked'"
+        raise ValueError(
+            "implementation: got 'triton' for a recurrence without `kernel_terms`; "
+            "need terms that kernels know; use 'chunked'"
+        )
+    require_triton(terms.v.device)
+    dtype = compute_dtype(terms.q, terms.k, terms.v, terms.log_decay)
+    if dtype == torch.float64:
+        raise ValueError(
+            f"implementation: got 'triton' for {dtype}; need float32 or half inputs; "
+            "convert them, or use 'chunked'"
+        )
     if terms.k.shape[-1] > LARGEST_KEY:
-        return f"K of at most {LARGEST_KEY}, not {terms.k.shape[-1]}; use 'chunked'"
-    if find_spec("triton") is None:
-        return "Triton; pip install triton"
-    return None
+        raise ValueError(
+            f"implementation: got 'triton' for K = {terms.k.shape[-1]}; "
+            f"need at most {LARGEST_KEY}; use 'chunked'"
+        )
+    return terms
