@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from state_kernels.chunked.layout import CHUNK
-from state_kernels.chunked.products import diagonal_blocks, matmul
+from state_kernels.chunked.products import add_matmul, diagonal_blocks, matmul
 
 
 def summed(log_decay: torch.Tensor) -> torch.Tensor:
@@ -47,7 +47,9 @@ def decayed_products(
         return _products_with_key_decays(by_kind(left), by_kind(right), log_decay)
     products = matmul(left, right.transpose(2, 3))
     by_kinds = products.view(*left.shape[:2], -1, CHUNK, right.shape[2] // CHUNK, CHUNK)
-    decay = _between(log_decay[..., 0]).to(left.dtype).exp()[:, :, None, None]
+    sums = log_decay[..., 0]
+    # Above the diagonal they may overflow, and are not used.
+    decay = (sums[..., :, None] - sums[..., None, :]).to(left.dtype).exp_()[:, :, None, None]
     return by_kinds.transpose(3, 4).repeat_interleave(repeat, dim=1).mul_(decay).tril_()
 
 
@@ -117,8 +119,7 @@ def advance(
     """
     until, remaining = decay_until(log_decay, cut, state.dtype)
     decayed = (by_kind(keys) * remaining[:, :, None]).flatten(2, 3)
-    state.mul_(until)
-    state.add_(matmul(writes.transpose(2, 3), decayed))
+    add_matmul(state.mul_(until), writes.transpose(2, 3), decayed)
 
 
 def decay_until(
@@ -141,8 +142,3 @@ def decay_until(
         outside = torch.arange(CHUNK, device=cut.device)[:, None] >= cut[:, None, None, None]
         remaining = (until - log_decay).masked_fill_(outside, -torch.inf)
     return until.to(dtype).exp(), remaining.to(dtype).exp()
-
-
-def _between(log_decay: torch.Tensor) -> torch.Tensor:
-    """Return ``G_i - G_j`` for the tokens j <= i of ``[..., 64]``, and 0 above the diagonal."""
-    return (log_decay[..., :, None] - log_decay[..., None, :]).tril_()

@@ -16,7 +16,7 @@ import torch
 
 from state_kernels.chunked.decay import advance, by_kind, decayed_products, from_start, summed
 from state_kernels.chunked.layout import CHUNK
-from state_kernels.chunked.products import matmul, unit_lower_inverse
+from state_kernels.chunked.products import add_matmul, matmul, unit_lower_inverse
 from state_kernels.records import TensorRecord
 
 
@@ -88,8 +88,7 @@ def attend_delta(rows: DeltaRows, state: torch.Tensor) -> tuple[torch.Tensor, to
     from_state = matmul(rows.reads, state.transpose(2, 3))
     error = (rows.values - from_state[:, :, :CHUNK]).mul_(rows.beta)
     corrected = matmul(rows.inverse, error)
-    output = matmul(rows.attention, corrected).add_(from_state[:, :, CHUNK:])
-    return corrected, output
+    return corrected, add_matmul(from_state[:, :, CHUNK:], rows.attention, corrected)
 
 
 def advance_delta(

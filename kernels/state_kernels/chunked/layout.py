@@ -5,12 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
 from state_kernels.records import Captures
 
 CHUNK = 64
+
+
+@dataclass(frozen=True)
+class ChunkTokens:
+    """Where the tokens of some chunks stand in the packed sequences.
+
+    Attributes
+    ----------
+    index : Tensor ``[R, 64]``, int64
+        Place of each token; those past a sequence's end repeat its last one.
+    exists : Tensor ``[R, 64]``, bool
+    complete : bool
+        Whether all exist.
+    run : slice, optional
+        The places, if all exist and follow one another: those of a single sequence do.
+    """
+
+    index: torch.Tensor
+    exists: torch.Tensor
+    complete: bool
+    run: slice | None
+
+    def gather(self, packed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return packed ``[T, heads, ...]`` as ``[R, heads, 64, ...]``, zero where none exists."""
+        if self.run is not None:
+            rows = packed[self.run].view(-1, CHUNK, *packed.shape[1:])
+        else:
+            rows = packed[self.index]
+            if not self.complete:
+                rows[~self.exists] = 0
+        return rows.transpose(1, 2).to(dtype).contiguous()
+
+    def scatter(self, rows: torch.Tensor, first: int, packed: torch.Tensor) -> None:
+        """Write rows `first` and on, ``[r, heads, 64, ...]``, to packed ``[T, heads, ...]``."""
+        by_token, end = rows.transpose(1, 2), first + len(rows)
+        if self.run is not None:
+            place = self.run.start + CHUNK * first
+            packed[place : place + CHUNK * len(rows)].view(by_token.shape).copy_(by_token)
+        else:
+            exists = self.exists[first:end]
+            packed[self.index[first:end][exists]] = by_token[exists].to(packed.dtype)
 
 
 class ChunkLayout:
@@ -29,7 +71,7 @@ class ChunkLayout:
 
     def __init__(self, bounds: tuple[int, ...], device: torch.device) -> None:
         self.device = device
-        self._tokens: dict[range, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tokens: dict[range, ChunkTokens] = {}
         self.starts = torch.tensor(bounds[:-1], dtype=torch.int64)
         self.lengths = torch.tensor(bounds, dtype=torch.int64).diff()
         counts = (self.lengths + CHUNK - 1) // CHUNK
@@ -56,16 +98,10 @@ class ChunkLayout:
             yield range(first, min(first + width, self.chunks))
             first += width
 
-    def tokens(self, slab: range) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the packed token index, and whether it exists, of each place in a slab.
+    def tokens(self, slab: range) -> ChunkTokens:
+        """Return where the tokens of a slab stand; rows by chunk index, then by rank.
 
         Kept for the next call: the layers of a model ask for the same ones.
-
-        Returns
-        -------
-        index : Tensor ``[R, 64]``, int64
-            Rows by chunk index, then by rank. Places past a sequence's end repeat its last token.
-        exists : Tensor ``[R, 64]``, bool
         """
         known = self._tokens.get(slab)
         if known is not None:
@@ -78,7 +114,12 @@ class ChunkLayout:
             last = self.lengths[sequences, None] - 1
             indices.append(self.starts[sequences, None] + torch.minimum(within, last))
             exist.append(within <= last)
-        tokens = torch.cat(indices).to(self.device), torch.cat(exist).to(self.device)
+        index, exists = torch.cat(indices), torch.cat(exist)
+        complete = bool(exists.all())
+        first, size = int(index[0, 0]), index.numel()
+        follows = complete and bool((index.flatten() == torch.arange(first, first + size)).all())
+        run = slice(first, first + size) if follows else None
+        tokens = ChunkTokens(index.to(self.device), exists.to(self.device), complete, run)
         self._tokens[slab] = tokens
         return tokens
 
@@ -89,30 +130,35 @@ def layout_of(bounds: tuple[int, ...], device: torch.device) -> ChunkLayout:
     return ChunkLayout(bounds, device)
 
 
-@dataclass(frozen=True)
-class ChunkCaptures:
-    """Captures that fall into one chunk index.
+class ChunkCapture(NamedTuple):
+    """A capture that falls into a chunk index.
 
-    `rank` and `slot` have one entry a capture; `cut` counts tokens of the chunk before it, and is
-    64 where the state at the chunk's end is asked for.
+    Attributes
+    ----------
+    rank : int
+    cut : int
+        Tokens of the chunk that enter; 64 where the state at the chunk's end is asked for.
+    target : Tensor ``[HV, V, K]``
+        Slot of the pool that receives the state.
     """
 
-    rank: torch.Tensor
-    cut: torch.Tensor
-    slot: torch.Tensor
+    rank: int
+    cut: int
+    target: torch.Tensor
 
 
-def schedule_captures(captures: Captures, layout: ChunkLayout) -> dict[int, ChunkCaptures]:
-    """Group captures by chunk index."""
+def schedule_captures(
+    captures: Captures | None, pool: torch.Tensor | None, layout: ChunkLayout
+) -> dict[int, list[ChunkCapture]]:
+    """Group captures by chunk index; none if captures or pool are not given."""
+    schedule: dict[int, list[ChunkCapture]] = {}
+    if captures is None or pool is None:
+        return schedule
     sequence, depth = captures.sequence.cpu(), captures.depth.cpu()
     chunk = (depth - 1) // CHUNK
     cut = depth - chunk * CHUNK
     cut[depth == layout.lengths[sequence]] = CHUNK
-    rank, slot = layout.rank[sequence], captures.slot.cpu()
-    schedule = {}
-    for index in sorted(set(chunk.tolist())):
-        here = chunk == index
-        schedule[index] = ChunkCaptures(
-            *(x[here].to(layout.device) for x in (rank, cut, slot)),
-        )
+    columns = (chunk, layout.rank[sequence], cut, captures.slot)
+    for index, rank, tokens, slot in zip(*(x.tolist() for x in columns), strict=True):
+        schedule.setdefault(index, []).append(ChunkCapture(rank, tokens, pool[slot]))
     return schedule

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from state_kernels.chunked.layout import CHUNK, ChunkCaptures, ChunkLayout
+from state_kernels.chunked.layout import CHUNK, ChunkCapture, ChunkLayout
 from state_kernels.recurrence import InputsT, Recurrence, RowsT
 
 # Chunk-heads prepared at once: enough for batched products, few enough to stay in cache.
@@ -21,8 +21,7 @@ def run_chunks(
     inputs: InputsT,
     layout: ChunkLayout,
     state: torch.Tensor,
-    schedule: dict[int, ChunkCaptures],
-    pool: torch.Tensor | None,
+    schedule: dict[int, list[ChunkCapture]],
     chunk_states: torch.Tensor | None,
 ) -> torch.Tensor:
     """Run all chunks of all sequences and return the packed output ``[T, HV, V]``.
@@ -35,16 +34,15 @@ def run_chunks(
     state : Tensor ``[N, HV, V, K]``
         Start states by rank; overwritten with the final states.
     schedule : dict
-        Captures by chunk index, written to `pool`.
-    pool : Tensor ``[slots, HV, V, K]``, optional
+        Captures by chunk index.
     chunk_states : Tensor ``[total_chunks, HV, V, K]``, optional
         Filled with the states at chunk starts.
     """
     output = torch.empty_like(inputs.v)
     for slab in layout.slabs(state.shape[1], SLAB_MATRICES):
-        index, exists = layout.tokens(slab)
-        rows = recurrence.prepare(_gathered(inputs, index, exists, state.dtype))
-        outputs = []
+        tokens = layout.tokens(slab)
+        gathered = inputs.map(lambda x, at=tokens: at.gather(x, state.dtype))  # type: ignore[misc]
+        rows = recurrence.prepare(gathered)
         end = 0
         for chunk in slab:
             start, end = end, end + layout.active(chunk)
@@ -52,16 +50,15 @@ def run_chunks(
             if chunk_states is not None:
                 chunk_states[layout.rows(chunk)] = live.to(chunk_states.dtype)
             writes, result = recurrence.attend(part, live)
-            outputs.append(result)
-            wanted = schedule.get(chunk)
-            if wanted is not None and pool is not None:
-                _capture_inside(recurrence, wanted, part, live, writes, pool)
+            tokens.scatter(result, start, output)
+            wanted = schedule.get(chunk, ())
+            for capture in wanted:
+                if capture.cut < CHUNK:
+                    _capture_inside(recurrence, capture, part, live, writes)
             recurrence.advance(live, part, writes, cut=None)
-            if wanted is not None and pool is not None:
-                at_end = wanted.cut == CHUNK
-                pool[wanted.slot[at_end]] = state[wanted.rank[at_end]].to(pool.dtype)
-        by_token = torch.cat(outputs).transpose(1, 2)
-        output[index[exists]] = by_token[exists].to(output.dtype)
+            for capture in wanted:
+                if capture.cut == CHUNK:
+                    capture.target.copy_(state[capture.rank])
     return output
 
 
@@ -69,34 +66,16 @@ def _part(rows: RowsT, start: int, end: int) -> RowsT:
     return rows.map(lambda x: x[start:end])
 
 
-def _gathered(
-    inputs: InputsT, index: torch.Tensor, exists: torch.Tensor, dtype: torch.dtype
-) -> InputsT:
-    """Return inputs ``[R, heads, 64, ...]`` in `dtype`, zero where no token exists."""
-    complete = bool(exists.all())
-
-    def gather(packed: torch.Tensor) -> torch.Tensor:
-        rows = packed[index]
-        if not complete:
-            rows[~exists] = 0
-        return rows.transpose(1, 2).to(dtype).contiguous()
-
-    return inputs.map(gather)
-
-
 def _capture_inside(
     recurrence: Recurrence[InputsT, RowsT],
-    wanted: ChunkCaptures,
+    capture: ChunkCapture,
     part: RowsT,
     live: torch.Tensor,
     writes: torch.Tensor,
-    pool: torch.Tensor,
 ) -> None:
-    """Write the states at cuts inside the chunk."""
-    inside = wanted.cut < CHUNK
-    rank = wanted.rank[inside]
-    if len(rank) == 0:
-        return
-    state = live[rank]
-    recurrence.advance(state, part.map(lambda x: x[rank]), writes[rank], wanted.cut[inside])
-    pool[wanted.slot[inside]] = state.to(pool.dtype)
+    """Write the state at a cut inside the chunk."""
+    start, end = capture.rank, capture.rank + 1
+    state = live[start:end].clone()
+    cut = torch.tensor([capture.cut], device=state.device)
+    recurrence.advance(state, _part(part, start, end), writes[start:end], cut)
+    capture.target.copy_(state[0])

@@ -12,6 +12,13 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return product.view(*a.shape[:-1], b.shape[-1])
 
 
+def add_matmul(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Add products of ``[..., m, k]`` and ``[..., k, n]`` to `total` in place, and return it."""
+    matrices = (x.flatten(0, -3) for x in (total, a, b))
+    next(matrices).baddbmm_(*matrices)
+    return total
+
+
 def unit_lower_inverse(lower: torch.Tensor) -> torch.Tensor:
     """Return ``(I + lower)^-1`` for matrices ``[..., 64, 64]``, read below the diagonal only.
 
