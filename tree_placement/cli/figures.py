@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from tree_placement._check import invalid
-from tree_placement.cli.files import write_files
+from tree_placement.cli.files import check_folder, write_files
 from tree_placement.cli.interrupts import held
 from tree_placement.cli.parser import Commands
 
@@ -59,7 +58,7 @@ def run(given: argparse.Namespace) -> None:
         Where matplotlib is missing or the folder cannot be written to.
     """
     out: Path = given.out
-    _check_folder(out)
+    check_folder("--out", out)
     try:
         from tree_placement import figures
     except ModuleNotFoundError as error:
@@ -78,10 +77,3 @@ def run(given: argparse.Namespace) -> None:
         got = error.strerror
         raise invalid("--out", got, "a folder to write to", f"look at {out}") from None
     print(*(out / name for name in contents), sep="\n")
-
-
-def _check_folder(out: Path) -> None:
-    """Raise ValueError, before the work, where `out` is no folder or cannot be written to."""
-    present = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not present.is_dir() or not os.access(present, os.W_OK):
-        raise invalid("--out", out, "a folder to write to", f"look at {present}")

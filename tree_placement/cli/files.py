@@ -58,6 +58,13 @@ def read_tree(path: Path) -> PrefixTree:
     return PrefixTree(parents, lengths, weights)
 
 
+def check_folder(what: str, folder: Path) -> None:
+    """Raise ValueError, before the work, where `folder` is none or cannot be written to."""
+    present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not present.is_dir() or not os.access(present, os.W_OK):
+        raise invalid(what, folder, "a folder to write to", f"look at {present}")
+
+
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write each file whole or not at all, into a folder that is made where there is none."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tree_placement.cli import figures, solve
+from tree_placement.cli import figures, replay, solve
 from tree_placement.cli.interrupts import Interrupted, interruptible
 from tree_placement.cli.parser import BAD_INPUT, OneLineParser
 
@@ -36,4 +36,5 @@ def _parser() -> OneLineParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     solve.add_parser(commands)
     figures.add_parser(commands)
+    replay.add_parser(commands)
     return parser

@@ -1,6 +1,13 @@
 """Where the systems of the field, and plain rules, keep the states of one prompt.
 
 Each is a `Placement`, or makes one. Depths are in tokens; what is off the grid is floored to it.
+
+>>> from tree_placement.replay import Budget, replay, trace_of_prompts
+>>> from tree_placement.replay.policies.rules import RulePolicy, least_recently_used
+>>> policy = RulePolicy(union(blocks(256), end), least_recently_used)
+>>> served = replay(trace_of_prompts([range(700)], 1), policy, Budget(slots=8))
+>>> [state.depth for state in served[0].written]
+[256, 512, 640]
 """
 
 from __future__ import annotations

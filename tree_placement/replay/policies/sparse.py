@@ -16,6 +16,15 @@ class SparseReplay:
     ----------
     policy
         Sees what a live cache would tell it, and nothing more.
+
+    Examples
+    --------
+    >>> from tree_placement.policy import PolicySettings
+    >>> from tree_placement.replay import Budget, replay, trace_of_prompts
+    >>> trace = trace_of_prompts([range(640), [*range(330), *range(900, 1300)]] * 2, 10)
+    >>> policy = SparseReplay(SparsePolicy(PolicySettings()))
+    >>> [served.hit > 0 for served in replay(trace, policy, Budget(slots=8))]
+    [False, True, True, True]
     """
 
     def __init__(self, policy: SparsePolicy) -> None:
