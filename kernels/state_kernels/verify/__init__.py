@@ -1,1 +1,1 @@
-"""`python -m state_kernels.verify`: checks of every kernel on the device at hand."""
+"""`python -m state_kernels.verify`: every kernel against the truth, on the device at hand."""
