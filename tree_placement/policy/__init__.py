@@ -1,11 +1,23 @@
 """Which states to keep, and where: one object that a live cache and a replay both run."""
 
-from tree_placement.policy.sparse_policy import (
+from tree_placement.policy.branches import PathPart
+from tree_placement.policy.hazard import Origin
+from tree_placement.policy.sparse_policy import SparsePolicy
+from tree_placement.policy.visits import (
     Extent,
     PlannedState,
     PolicySettings,
-    SparsePolicy,
     Visit,
+    next_to_admit,
 )
 
-__all__ = ["Extent", "PlannedState", "PolicySettings", "SparsePolicy", "Visit"]
+__all__ = [
+    "Extent",
+    "Origin",
+    "PathPart",
+    "PlannedState",
+    "PolicySettings",
+    "SparsePolicy",
+    "Visit",
+    "next_to_admit",
+]

@@ -1,84 +1,47 @@
 """Which states to keep, and where: one object that a live cache and a replay both run.
 
 Data goes one way. The caller reports each prompt once (`observe`), asks where along it to keep
-states (`plan`), reports the states that came to exist (`add`) and that went (`remove`), and asks
-which to give up (`eviction_order`). Depths are in tokens, time is counted in prompts.
+states (`plan`), reports what was published (`publish`), the states that came to exist (`add`) and
+that went (`remove`), and asks which to give up (`eviction_order`). Depths are in tokens, time is
+counted in prompts.
+
+One value decides everything: the tokens that a state is expected to save the next prompt, which is
+its gap to the nearest live state above times how often prompts would resume from it, or from states
+below it that do not live. A state is planned where it may be worth something, takes a slot where it
+is worth more than the state that it displaces, and goes when it is worth least.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tree_placement.cost import SparseWeights
 from tree_placement.overlap.model import OverlapModel
 from tree_placement.path.placement import place
-from tree_placement.policy.live_states import LiveStates, saving
+from tree_placement.policy.branches import PathPart
+from tree_placement.policy.columns import StateKind
+from tree_placement.policy.hazard import (
+    NO_STATE,
+    UNKNOWN_ORIGIN,
+    HazardModel,
+    NewState,
+    Origin,
+    describe,
+)
+from tree_placement.policy.known_states import KnownStates
+from tree_placement.policy.placement import Room, forecast_depths, given_depths, scopes
+from tree_placement.policy.visits import Extent, PlannedState, PolicySettings, Visit
 
 
-@dataclass(frozen=True, kw_only=True)
-class PolicySettings:
-    """What does not change while a policy runs.
+class _Namespace(NamedTuple):
+    """Statistics that prompts of one namespace share: a row of the hazard's weights, and where
+    they leave the tree."""
 
-    Parameters
-    ----------
-    states_per_path
-        States along one path at most, the one at its end included.
-    grid
-        Distance in tokens between depths where a state can exist, counted from where a prompt's
-        computation starts.
-    tail
-        Distance in tokens of the tail from the prompt's end.
-    decay, bin, subtrees
-        As for `OverlapModel`.
-    namespaces
-        Namespaces with statistics of their own; beyond them the one unused longest is forgotten.
-    """
-
-    states_per_path: int = 16
-    grid: int = 64
-    tail: int = 192
-    decay: float = 0.99
-    bin: int = 64
-    subtrees: int = 4096
-    namespaces: int = 256
-
-
-class Visit(NamedTuple):
-    """How one prompt met the tree.
-
-    `branches` are the ids of the branches on its matched path, the narrowest first; a branch is
-    what one prompt added to the tree. `overlap` is the depth to which the tree holds its tokens,
-    and `earlier_length` the length of the prompt that added the last of them (0 without overlap).
-    """
-
-    namespace: str
-    branches: tuple[int, ...]
-    overlap: int
-    earlier_length: int
-
-
-class Extent(NamedTuple):
-    """What of a prompt will be computed: from depth `start` to its `length`.
-
-    `states` are the live states on its path down to `start`, the deepest first.
-    """
-
-    start: int
-    length: int
-    states: Sequence[int]
-
-
-class PlannedState(NamedTuple):
-    """A depth to keep a state at, and the share of later prompts that it is expected to serve."""
-
-    depth: int
-    share: float
+    model: int
+    overlaps: OverlapModel
 
 
 class SparsePolicy:
@@ -97,81 +60,117 @@ class SparsePolicy:
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
-        self._models: OrderedDict[str, OverlapModel] = OrderedDict()
-        self._states = LiveStates()
+        self._hazard = HazardModel()
+        # Row 0 is of states whose namespace is forgotten.
+        self._hazard.begin(0)
+        self._namespaces: OrderedDict[str, _Namespace] = OrderedDict()
+        self._states = KnownStates(self._hazard, settings.missed_states)
 
     def warm_up(self) -> None:
         """Compile what `plan` runs, so that no prompt waits; seconds on a new machine."""
         place(np.ones(3), 1)
+        trial = SparsePolicy(self.settings)
+        visit = Visit("", (PathPart(0, 1),), 1, 1, 0)
+        planned = trial.plan(visit, UNKNOWN_ORIGIN, Extent(0, self.settings.grid, (), False))
+        trial.add(0, visit.path, planned[0], None, ())
+        for _ in range(16):
+            trial.observe(visit, 2)
+        next(trial.eviction_order())
 
-    def observe(self, visit: Visit, passed: Iterable[int]) -> None:
-        """Count one prompt: where it left the tree, and the states it passed over or used.
+    def observe(self, visit: Visit, length: int) -> Origin:
+        """Count one prompt of `length` tokens: where it left the tree, and what it passed there.
 
-        Call it once a prompt, before `plan`. `passed` are ids given to `add`, the deepest first,
-        which is the one used. Time is linear in the branches and the states passed.
+        Call it once a prompt, before `plan`, which takes the result. Time is linear in the
+        branches and the known states of its path, and each few prompts in all known states.
         """
+        namespace = self._namespace(visit.namespace)
         self._states.advance()
-        for position, state in enumerate(passed):
-            self._states.touch(state, served=position == 0)
+        rows = self._states.on_path(visit.path)
+        return_time, served_by = None, NO_STATE
+        if rows:
+            served_by, return_time = self._states.kind_and_age(rows[0])
+        self._states.pass_by(rows)
         if visit.overlap > 0:
-            self._model(visit.namespace).observe(
-                visit.branches, visit.overlap, visit.earlier_length
-            )
-
-    def plan(self, visit: Visit, extent: Extent) -> tuple[PlannedState, ...]:
-        """Return the depths in (`extent.start`, `extent.length`] to keep states at, rising.
-
-        Some of them are given, as many as a path may have: the end, the last grid depth; the
-        junction, where the prompt left the tree, if it lies a grid step or more beyond the start;
-        and where the end is the prompt's very length the one before it, since the same prompt sent
-        again resumes no deeper: one token is left to compute. They are planned on a path that has
-        all its states as well, of which the least valuable then goes.
-
-        What the path's budget leaves is placed by the exact single-path solution (`place`) for the
-        forecast, in which the tail weighs as much as all other depths while nothing is known.
-        Depths down to the junction lie on the paths of earlier prompts too, and get no more states
-        than the fullest of these has room for. O(n log n + s M) time for n depths of the forecast,
-        s of them beyond the start, and M states, and linear in the states below the start.
-        """
-        start = extent.start
-        given = self._given(visit, extent)
-        if not given:
-            return ()
-        weights = self._forecast(visit, extent)
-        total = float(np.sum(weights.weights))
-        beyond = weights.depths > start
-        ahead = SparseWeights(weights.depths[beyond] - start, weights.weights[beyond])
-        placed = self._placed(ahead, visit, extent, given)
-        depths = np.array(sorted({*given, *placed}), dtype=np.int64)
-        shares = _shares(ahead, depths) / total if total > 0.0 else np.zeros(depths.size)
-        return tuple(
-            PlannedState(start + int(depth), float(share))
-            for depth, share in zip(depths, shares, strict=True)
+            namespace.overlaps.observe(scopes(visit), visit.overlap, visit.earlier_length)
+        return describe(
+            turn=visit.turn,
+            length=length,
+            overlap=min(visit.overlap, length),
+            return_time=return_time,
+            served_by=served_by,
         )
 
-    def add(
-        self, state: int, planned: PlannedState, above: int | None, below: Iterable[int]
-    ) -> None:
-        """Take up a live state: `above` is the nearest one on its path to the root.
+    def plan(self, visit: Visit, origin: Origin, extent: Extent) -> tuple[PlannedState, ...]:
+        """Return the depths in (`extent.start`, `extent.length`] to keep states at, rising.
 
-        `below` are the states whose nearest one it becomes. O(1 + len(below)) time.
+        Given ones: the end, the tail, the junction (see `given_depths`), and depths of the matched
+        path where states are known that do not live. They are planned on a path that has all its
+        states as well, of which the least valuable then goes. What the path's budget leaves is
+        placed by the forecast (see `forecast_depths`), whose depths down to the junction, which
+        lie on the paths of earlier prompts too, are no more than the fullest of these has room for.
         """
-        self._states.add(state, planned.depth, planned.share, above, below)
+        settings, start = self.settings, extent.start
+        kinds = given_depths(visit, extent, settings)
+        if not kinds:
+            return ()
+        self._add_missed(kinds, visit, extent)
+        namespace = self._namespace(visit.namespace)
+        forecast = NewState(StateKind.FORECAST, 1.0, origin, namespace.model)
+        room = self._room(kinds, visit, extent, self._hazard.rate_of_new(forecast))
+        shares = forecast_depths(visit, extent, kinds, room, namespace.overlaps, settings)
+        kinds |= dict.fromkeys(shares, StateKind.FORECAST)
+        above = extent.states[0] if extent.states else None
+        planned = []
+        for depth in sorted(kinds):
+            new = NewState(kinds[depth], shares.get(depth, 1.0), origin, namespace.model)
+            rate = self._rate(visit, start + depth, new, above)
+            planned.append(PlannedState(start + depth, rate, new))
+        return tuple(planned)
+
+    def publish(self, path: Sequence[PathPart], planned: Iterable[PlannedState]) -> None:
+        """Watch planned states on a path that the tree now holds, whether they live or not."""
+        for each in planned:
+            on = _down_to(path, each.depth)
+            if on:
+                self._states.know(on, each.depth, each.new)
+
+    def unplanned(self, depth: int) -> PlannedState:
+        """Return the record of a state that the cache keeps though it was not planned."""
+        return PlannedState(depth, 0.0, NewState(StateKind.UNPLANNED, 1.0, UNKNOWN_ORIGIN, 0))
+
+    def add(
+        self,
+        state: int,
+        path: Sequence[PathPart],
+        planned: PlannedState,
+        above: int | None,
+        below: Iterable[int],
+    ) -> None:
+        """Take up a live state on a path, at the depth of `planned`.
+
+        `above` is the nearest one on its path to the root, `below` are the states whose nearest
+        one it becomes. Time is linear in the known states below it.
+        """
+        row = self._states.know(_down_to(path, planned.depth), planned.depth, planned.new)
+        self._states.add(state, row, above, below)
 
     def remove(self, state: int) -> None:
-        """Forget a state; those that had it nearest have the one above it now."""
+        """Let a state live no longer; those that had it nearest have the one above it now."""
         self._states.remove(state)
 
     def clear_states(self) -> None:
-        """Forget every state; the statistics stay."""
-        self._states = LiveStates()
+        """Forget every state; what was learned stays."""
+        self._states.clear()
 
     def is_live(self, state: int) -> bool:
         """Tell whether `state` was added and not removed since."""
-        return state in self._states
+        return state in self._states.links
 
     def eviction_order(self) -> Iterator[int]:
-        """Return the live states, the one expected to save least first. O(n log n) time."""
+        """Return the live states, the one expected to save least first.
+
+        Time is linear in the known states for the first, O(n log n) for the rest.
+        """
         return self._states.order()
 
     def surplus(self, state: int, may_go: Callable[[int], bool]) -> int | None:
@@ -180,102 +179,80 @@ class SparsePolicy:
         It is the one expected to save least, of equal ones the lowest id, among those that
         `may_go` lets go of the path with most states. The path's deepest state stays. None where
         no path has more than `PolicySettings.states_per_path`, or none of its states may go. Time
-        is linear in the states above and below `state`.
+        is linear in the states above and below `state`, and where there are too many, in all known
+        ones.
         """
-        if state not in self._states:
+        if state not in self._states.links:
             return None
-        path = self._states.longest_path(state)
+        path = self._states.links.longest_path(state)
         if len(path) <= self.settings.states_per_path:
             return None
+        values = self._states.values()
         free = [each for each in path[1:] if may_go(each)]
-        return min(free, key=lambda each: (self._states.value(each), each), default=None)
+        return min(free, key=lambda each: (values[each], each), default=None)
+
+    def value(self, state: int) -> float:
+        """Return the tokens that a live state is expected to save the next prompt."""
+        return self._states.value(state)
 
     def is_worth_a_slot(self, planned: PlannedState, above: int, displaced: int) -> bool:
         """Tell whether a planned state, `above` being the depth of the one above it, is expected
-        to save more than the live state that it would displace. O(1) time."""
-        expected = saving(float(planned.depth - above), planned.share, 0.0)
-        return expected > self._states.value(displaced)
+        to save more than the live state that it would displace."""
+        return planned.rate * (planned.depth - above) > self._states.value(displaced)
 
-    def _given(self, visit: Visit, extent: Extent) -> list[int]:
-        """Return the depths that need no forecast, from `extent.start`, the most useful first."""
-        grid = self.settings.grid
-        computed = extent.length - extent.start
-        junction = min(visit.overlap - extent.start, computed)
-        steps = [each // grid for each in (computed, junction, computed - 1) if each >= grid]
-        return [step * grid for step in dict.fromkeys(steps)][: self.settings.states_per_path]
+    def _add_missed(self, kinds: dict[int, StateKind], visit: Visit, extent: Extent) -> None:
+        """Add the depths beyond the start where a state is known that does not live."""
+        rows = self._states.on_path(visit.path_to(min(visit.overlap, extent.length)))
+        missed = [row for row in rows if self._states.depth(row) > extent.start]
+        missed.sort(key=lambda row: (-self._states.rate(row), row))
+        for row in missed:
+            step = (self._states.depth(row) - extent.start) // self.settings.grid
+            if step > 0 and len(kinds) < self.settings.states_per_path:
+                kinds.setdefault(step * self.settings.grid, self._states.kind_and_age(row)[0])
 
-    def _placed(
-        self, ahead: SparseWeights, visit: Visit, extent: Extent, given: Sequence[int]
-    ) -> list[int]:
-        """Return the depths that the forecast adds to the given ones, from `extent.start`."""
-        grid, limit = self.settings.grid, self.settings.states_per_path
-        budget = max(limit - len(extent.states) - len(given), 0)
-        placed = place(ahead, budget, grid=grid, fixed=given).depths
-        junction = visit.overlap - extent.start
-        room = self._room(extent.states) - sum(depth <= junction for depth in given)
-        if np.count_nonzero(placed <= junction) <= max(room, 0):
-            return list(placed.tolist())
-        of_earlier = ahead.depths <= junction
-        shared = place(
-            SparseWeights(ahead.depths[of_earlier], ahead.weights[of_earlier]),
-            max(room, 0),
-            grid=grid,
-            fixed=[depth for depth in given if depth <= junction],
-        ).depths.tolist()
-        beyond = place(
-            ahead,
-            budget - len(shared),
-            grid=grid,
-            fixed=[*given, *shared],
-            minimum_depth=junction + 1,
-        ).depths.tolist()
-        return [*shared, *beyond]
-
-    def _room(self, states: Sequence[int]) -> int:
-        """Return how many more states fit on every path through the first of `states`."""
-        if not states:
-            return self.settings.states_per_path
-        return self.settings.states_per_path - len(self._states.longest_path(states[0]))
-
-    def _model(self, namespace: str) -> OverlapModel:
-        model = self._models.get(namespace)
-        if model is None:
-            settings = self.settings
-            model = OverlapModel(settings.decay, settings.bin, settings.subtrees)
-            self._models[namespace] = model
-            if len(self._models) > settings.namespaces:
-                self._models.popitem(last=False)
-        self._models.move_to_end(namespace)
-        return model
-
-    def _forecast(self, visit: Visit, extent: Extent) -> SparseWeights:
-        """Return the model's forecast, with the tail beside it for as long as little is known."""
-        model = self._model(visit.namespace)
-        forecast = model.forecast(visit.branches, extent.length)
-        tail = extent.length - self.settings.tail
-        if tail < 1:
-            return forecast
-        weight = 1.0 / (model.tree.effective_size + 2.0)
-        return SparseWeights(
-            *_with_point(forecast.depths, forecast.weights * (1.0 - weight), tail, weight)
+    def _room(
+        self, kinds: Iterable[int], visit: Visit, extent: Extent, overlap_rate: float
+    ) -> Room:
+        """Return what still fits; `overlap_rate` is how often prompts will leave the path."""
+        limit = self.settings.states_per_path
+        depths = list(kinds)
+        on_fullest = len(self._states.links.longest_path(extent.states[0])) if extent.states else 0
+        shared = sum(depth <= visit.overlap - extent.start for depth in depths)
+        return Room(
+            whole=max(limit - len(extent.states) - len(depths), 0),
+            shared=max(limit - on_fullest - shared, 0),
+            price=self._states.least_value() / overlap_rate if extent.full else 0.0,
         )
 
+    def _rate(self, visit: Visit, depth: int, new: NewState, above: int | None) -> float:
+        """Return how often the next prompt is expected to resume from a state, once written."""
+        if depth > visit.overlap:
+            return self._hazard.rate_of_new(new)
+        path = visit.path_to(depth)
+        row = self._states.row_at(path, depth)
+        own = self._hazard.rate_of_new(new) if row is None else self._states.rate(row)
+        return own + self._states.spill(path, depth, above)
 
-def _shares(weights: SparseWeights, depths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the weight that each depth serves: from itself to below the next deeper one."""
-    serving = np.searchsorted(depths, weights.depths, side="right") - 1
-    served = serving >= 0
-    shares = np.bincount(serving[served], weights.weights[served], minlength=depths.size)
-    return shares.astype(np.float64)
+    def _namespace(self, name: str) -> _Namespace:
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            model = len(self._namespaces) + 1
+            if len(self._namespaces) >= self.settings.namespaces:
+                model = self._namespaces.popitem(last=False)[1].model
+                self._states.forget_model(model)
+            self._hazard.begin(model)
+            settings = self.settings
+            overlaps = OverlapModel(settings.decay, settings.bin, settings.subtrees)
+            namespace = self._namespaces[name] = _Namespace(model, overlaps)
+        self._namespaces.move_to_end(name)
+        return namespace
 
 
-def _with_point(
-    depths: NDArray[np.int64], weights: NDArray[np.float64], depth: int, weight: float
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return sorted depths and weights with `weight` added at `depth`."""
-    at = int(np.searchsorted(depths, depth))
-    if at < depths.size and depths[at] == depth:
-        weights = weights.copy()
-        weights[at] += weight
-        return depths, weights
-    return np.insert(depths, at, depth), np.insert(weights, at, weight)
+def _down_to(path: Sequence[PathPart], depth: int) -> Sequence[PathPart]:
+    """Return a path down to `depth`, empty where it does not reach so far."""
+    if not path or path[0].depth < depth:
+        return ()
+    for at in range(len(path)):
+        if at + 1 == len(path) or path[at + 1].depth < depth:
+            return (PathPart(path[at].branch, depth), *path[at + 1 :])
+    return ()

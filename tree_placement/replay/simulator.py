@@ -7,7 +7,7 @@ grid depths. The simulator sees to it that no policy does what a cache could not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -118,6 +118,11 @@ class Cache:
     def floor(self, depth: int) -> int:
         """Return the last grid depth down to `depth`."""
         return depth // self.budget.grid * self.budget.grid
+
+    @property
+    def segments(self) -> Sequence[tuple[Segment, int]]:
+        """The request's path, the deepest segment first, each with where the path leaves it."""
+        return self._line
 
     def lives_at(self, depth: int) -> bool:
         """Tell whether the request's path has a live state at `depth`."""

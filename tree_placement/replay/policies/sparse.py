@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
+from collections.abc import Iterable
+
+from tree_placement.policy import (
+    Extent,
+    PathPart,
+    PlannedState,
+    SparsePolicy,
+    Visit,
+    next_to_admit,
+)
 from tree_placement.replay.simulator import Arrival, Cache
 from tree_placement.replay.states import State
-
-BRANCHES_PER_VISIT = 8
+from tree_placement.replay.tree import Segment
 
 
 class SparseReplay:
-    """Runs a `SparsePolicy`: observe, plan, take slots, add what was written, bound the path.
+    """Runs a `SparsePolicy`: observe, plan, take slots, publish what was written, bound the path.
 
     Parameters
     ----------
@@ -32,29 +40,34 @@ class SparseReplay:
         self._live: dict[int, State] = {}
 
     def serve(self, arrival: Arrival, cache: Cache) -> None:
-        """Write the planned states that are worth their slots, and the one at the end."""
-        path = tuple(state.id for state in arrival.path)
-        branches = arrival.branches
-        if len(branches) > BRANCHES_PER_VISIT:
-            branches = (*branches[: BRANCHES_PER_VISIT - 1], branches[-1])
-        visit = Visit("", branches, arrival.overlap, arrival.earlier_length)
-        self._policy.observe(visit, path)
+        """Write the planned states that are worth their slots."""
+        states = tuple(state.id for state in arrival.path)
+        segment = arrival.match.segment
+        visit = Visit(
+            namespace="",
+            path=_parts(arrival.match.path()),
+            overlap=arrival.overlap,
+            earlier_length=arrival.earlier_length,
+            turn=segment.level + 1 if segment is not None else 0,
+        )
+        origin = self._policy.observe(visit, arrival.length)
         if not cache.budget.slots:
             return
-        planned = self._policy.plan(visit, Extent(arrival.start, arrival.length, path))
-        added = []
-        above = arrival.start
-        for each in planned:
-            if cache.lives_at(each.depth):
-                continue
-            is_end = each is planned[-1]
-            if self._take_slot(cache, each, above, is_end):
-                state = cache.write(each.depth)
-                added.append((state, each))
-                above = each.depth
-        for state, each in added:
-            self._add(state, each)
-        for state, _ in added:
+        planned = self._policy.plan(
+            visit, origin, Extent(arrival.start, arrival.length, states, cache.is_full)
+        )
+        path = _parts(cache.segments)
+        self._policy.publish(path, planned)
+        waiting = [each for each in planned if not cache.lives_at(each.depth)]
+        taken: list[int] = []
+        while waiting:
+            best, above = next_to_admit(waiting, taken, arrival.start)
+            if not self._take_slot(cache, best, above):
+                break
+            waiting.remove(best)
+            taken.append(best.depth)
+            state = cache.write(best.depth)
+            self._add(state, path, best)
             self._bound_path(cache, state)
 
     def forget(self, state: State) -> None:
@@ -62,23 +75,22 @@ class SparseReplay:
         del self._live[state.id]
         self._policy.remove(state.id)
 
-    def _take_slot(self, cache: Cache, planned: PlannedState, above: int, is_end: bool) -> bool:
-        """Give up the least valuable state where no slot is free; the end always gets one."""
+    def _take_slot(self, cache: Cache, planned: PlannedState, above: int) -> bool:
+        """Give up the least valuable state where no slot is free."""
         if not cache.is_full:
             return True
         displaced = next(self._policy.eviction_order(), None)
-        if displaced is None:
-            return False
-        if not is_end and not self._policy.is_worth_a_slot(planned, above, displaced):
+        if displaced is None or not self._policy.is_worth_a_slot(planned, above, displaced):
             return False
         cache.evict(self._live[displaced])
         return True
 
-    def _add(self, state: State, planned: PlannedState) -> None:
+    def _add(self, state: State, path: tuple[PathPart, ...], planned: PlannedState) -> None:
         above = state.above
         self._live[state.id] = state
         self._policy.add(
             state.id,
+            path,
             planned,
             above.id if above is not None else None,
             [below.id for below in state.below if below.id in self._live],
@@ -90,3 +102,11 @@ class SparseReplay:
             if surplus is None:
                 return
             cache.evict(self._live[surplus])
+
+
+def _parts(path: Iterable[tuple[Segment, int]]) -> tuple[PathPart, ...]:
+    """Return a path's branches, each with the depth down to which the path takes it."""
+    parts: dict[int, int] = {}
+    for segment, depth in path:
+        parts.setdefault(segment.branch, depth)
+    return tuple(PathPart(branch, depth) for branch, depth in parts.items())

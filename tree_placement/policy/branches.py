@@ -1,0 +1,108 @@
+"""Positions in a prefix tree: a branch, and a depth on it.
+
+A branch is what one prompt added to the tree, and what prompts added that went on from its very
+end. It begins at a depth of the branch above it. A position that two prompts share has one name:
+the branch on which it lies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+
+class PathPart(NamedTuple):
+    """A branch on a path, by its id, and the `depth` in tokens down to which the path takes it."""
+
+    branch: int
+    depth: int
+
+
+class Branch:
+    """A branch with the rows of the states that are known on it.
+
+    `begin` is the depth of `parent` at which it begins, 0 at the root.
+    """
+
+    __slots__ = ("begin", "children", "depths", "id", "parent", "rows")
+
+    def __init__(self, id: int, parent: Branch | None, begin: int) -> None:
+        self.id = id
+        self.parent = parent
+        self.begin = begin
+        self.children: dict[int, Branch] = {}
+        self.depths: list[int] = []
+        self.rows: list[int] = []
+
+    def put(self, depth: int, row: int) -> None:
+        """Add the row of a state at `depth`."""
+        at = bisect_right(self.depths, depth)
+        self.depths.insert(at, depth)
+        self.rows.insert(at, row)
+
+    def take(self, depth: int) -> None:
+        """Remove the row at `depth`."""
+        at = self.depths.index(depth)
+        del self.depths[at], self.rows[at]
+
+    def row_at(self, depth: int) -> int | None:
+        """Return the row at `depth`, None where none is."""
+        at = bisect_right(self.depths, depth) - 1
+        return self.rows[at] if at >= 0 and self.depths[at] == depth else None
+
+    def rows_down_to(self, depth: int) -> list[int]:
+        """Return the rows down to `depth`, the deepest first."""
+        return self.rows[: bisect_right(self.depths, depth)][::-1]
+
+    def rows_below(self, depth: int) -> Iterator[int]:
+        """Yield the rows deeper than `depth`, those on branches that begin there or deeper too."""
+        waiting: list[tuple[Branch, int]] = [(self, depth)]
+        while waiting:
+            branch, down_to = waiting.pop()
+            yield from branch.rows[bisect_right(branch.depths, down_to) :]
+            waiting += [(c, 0) for c in branch.children.values() if c.begin >= down_to]
+
+
+class Branches:
+    """The branches that have known states, or lead to one that has."""
+
+    def __init__(self) -> None:
+        self._branches: dict[int, Branch] = {}
+
+    def __len__(self) -> int:
+        return len(self._branches)
+
+    def get(self, branch: int) -> Branch | None:
+        """Return a branch by its id, None where no state on or below it is known."""
+        return self._branches.get(branch)
+
+    def enter(self, path: Sequence[PathPart]) -> Branch:
+        """Return the first branch of a path, the narrowest, with all above it."""
+        missing = []
+        for part in path:
+            branch = self._branches.get(part.branch)
+            if branch is not None:
+                break
+            missing.append(part)
+        else:
+            branch = None
+        for part in reversed(missing):
+            at = path.index(part)
+            begin = path[at + 1].depth if at + 1 < len(path) else 0
+            child = Branch(part.branch, branch, begin)
+            if branch is not None:
+                branch.children[child.id] = child
+            self._branches[child.id] = branch = child
+        assert branch is not None
+        return branch
+
+    def leave(self, branch: Branch) -> None:
+        """Forget a branch, and those above it, where nothing known hangs from them any more."""
+        current: Branch | None = branch
+        while current is not None and not current.rows and not current.children:
+            del self._branches[current.id]
+            parent = current.parent
+            if parent is not None:
+                del parent.children[current.id]
+            current = parent

@@ -1,0 +1,159 @@
+"""How soon, and whether at all, prompts resume from a state: learned while serving.
+
+The *hazard* of a state is the expected number of times that the next prompt resumes from it:
+
+    h = exp(w_1 + ... + w_F) / (age + FIRST_AGE),
+
+a proportional hazard (Cox, "Regression Models and Life-Tables", 1972) over a Pareto-like base, age
+in prompts since one last passed the state. Each family of factors reads one or two quantities, cut
+into few steps, and adds the weight of the step that it finds. Weights begin at 0, where a state is
+worth its gap over its age, and follow the gradient of the Poisson likelihood of what happened (uses
+less expected uses), by steps that shrink as evidence grows (Duchi, Hazan, Singer, "Adaptive
+Subgradient Methods", JMLR 2011). States that do not live are watched too, else only what is kept
+would be seen to return.
+"""
+
+from __future__ import annotations
+
+from math import log, log2
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tree_placement.policy.columns import Columns, Integers, Reals, StateKind
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+BATCH = 8
+"""Prompts between two updates of the weights."""
+
+NO_STATE = len(StateKind)
+"""Stands for the kind of the state that served a prompt where none did."""
+
+_NEVER = 15
+
+
+class Origin(NamedTuple):
+    """What is known of a prompt when it is planned, in steps that the hazard's families read.
+
+    `turn_and_length`: how many prompts built its path, and how long it is; `matched`: the share of
+    it that the tree held; `added`: how many tokens the tree did not hold; `return_time`: prompts
+    since the deepest state on its path was last passed; `served_by`: that state's kind, and the
+    turn; `length`: its length, finer.
+    """
+
+    turn_and_length: int
+    matched: int
+    added: int
+    return_time: int
+    served_by: int
+    length: int
+
+
+UNKNOWN_ORIGIN = Origin(0, 0, 0, _NEVER, NO_STATE * 8, 0)
+
+
+class NewState(NamedTuple):
+    """What is known of a state when it is planned: its kind, the prompt it is of, and the model,
+    the row of its namespace's weights. `share` is the part of a path's overlaps, above 0, that a
+    forecast saw there; 1 for a state that needs no forecast."""
+
+    kind: StateKind
+    share: float
+    origin: Origin
+    model: int
+
+
+def describe(
+    *, turn: int, length: int, overlap: int, return_time: float | None, served_by: int
+) -> Origin:
+    """Return the origin of a prompt.
+
+    Parameters
+    ----------
+    turn
+        Prompts that built its matched path, >= 0.
+    length, overlap
+        Tokens of the prompt, >= 1, and how many of them the tree held.
+    return_time
+        Prompts since the deepest state on its path was last passed; None without one.
+    served_by
+        Kind of that state; `NO_STATE` without one.
+
+    Examples
+    --------
+    >>> describe(turn=2, length=1000, overlap=500, return_time=7.0, served_by=StateKind.END)
+    Origin(turn_and_length=41, matched=7, added=8, return_time=3, served_by=2, length=19)
+    """
+    turn = min(turn, 7)
+    size = log2(length)
+    return Origin(
+        turn_and_length=turn * 16 + min(int(size), 15),
+        matched=int(15.99 * overlap / length),
+        added=min(int(log2(length - overlap + 1)), 17),
+        return_time=_NEVER if return_time is None else min(int(log2(return_time + 1.0)), 12),
+        served_by=served_by * 8 + turn,
+        length=min(int(2.0 * size), 40),
+    )
+
+
+class HazardModel:
+    """The weights of each namespace, learned from what its prompts resumed from.
+
+    Memory is two float64 a weight and namespace (about 50 KB each). Deterministic: the same calls
+    in the same order give the same bits.
+    """
+
+    def __init__(self) -> None:
+        self._weights: Reals = np.zeros((0, 0))
+        self._evidence: Reals = np.zeros((0, 0))
+        self._gradient: Reals = np.zeros((0, 0))
+
+    def begin(self, model: int) -> None:
+        """Begin the statistics of a namespace anew; `model` is its row."""
+        size = self._kernels().WEIGHTS
+        if model >= len(self._weights):
+            more = max(model + 1, 2 * len(self._weights)) - len(self._weights)
+            fresh = (np.zeros((more, size)), np.ones((more, size)), np.zeros((more, size)))
+            old = (self._weights, self._evidence, self._gradient)
+            self._weights, self._evidence, self._gradient = (
+                np.concatenate((a.reshape(-1, size), b)) for a, b in zip(old, fresh, strict=True)
+            )
+        self._weights[model], self._evidence[model], self._gradient[model] = 0.0, 1.0, 0.0
+
+    def observe(self, columns: Columns, now: float, used: int | None) -> None:
+        """Learn from one prompt, `now`, that would have resumed from row `used` (None: from none).
+
+        O(1) time, and O(known states) each `BATCH` prompts.
+        """
+        kernels = self._kernels()
+        if used is not None:
+            kernels.count_use(columns, used, now, self._gradient)
+        if now % BATCH == 0:
+            kernels.count_expected(columns, now, float(BATCH), self._weights, self._gradient)
+            kernels.update(self._weights, self._evidence, self._gradient)
+
+    def rates(self, columns: Columns, now: float, rates: Reals) -> None:
+        """Write the hazard of each known state to its place in `rates`. O(known states) time."""
+        self._kernels().hazards(columns, now, self._weights, rates)
+
+    def rate_of_new(self, new: NewState) -> float:
+        """Return the hazard of a state when it has just been written. O(1) time."""
+        origin: Integers = np.array(new.origin, dtype=np.int64)
+        rate = self._kernels().hazard_of_new(
+            int(new.kind), log(new.share), origin, self._weights[new.model]
+        )
+        return float(rate)
+
+    def serve(self, columns: Columns, rates: Reals, served: Reals) -> None:
+        """Write to each live state's place the rates that it serves: its own, and those of the
+        states below it that do not live and have no nearer one. O(known states) time."""
+        self._kernels().serve(columns, rates, served)
+
+    @staticmethod
+    def _kernels() -> ModuleType:
+        # At first use, since compiling is slow to import.
+        from tree_placement.policy import _hazard_kernels
+
+        return _hazard_kernels

@@ -1,0 +1,254 @@
+"""The states that a policy knows of: those that live, and those that do not but may be missed.
+
+A known state is a position where a prompt planned one. While it does not live, later prompts that
+would have resumed from it are counted all the same; they fall to the nearest live state above it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tree_placement.policy.branches import Branch, Branches, PathPart
+from tree_placement.policy.columns import StateKind, lengthened, no_columns
+from tree_placement.policy.hazard import HazardModel, NewState, Origin
+from tree_placement.policy.live_links import LiveLinks
+
+_NOWHERE = Branch(-1, None, 0)
+
+
+class KnownStates:
+    """Known states in columns, so that a scan over all of them is one compiled loop.
+
+    Parameters
+    ----------
+    hazard
+        Tells how soon prompts resume from each.
+    missed
+        States known that do not live, at most; those written first are forgotten.
+
+    Notes
+    -----
+    Memory is linear in `missed` and the live states. A row names a known state here, an id a live
+    one in the tree.
+    """
+
+    def __init__(self, hazard: HazardModel, missed: int) -> None:
+        self._hazard = hazard
+        self._missed = missed
+        self.now = 0.0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every state; what was learned of them stays."""
+        self._columns = no_columns(len(Origin._fields))
+        self._rates = np.zeros(0)
+        self._served = np.zeros(0)
+        self._rated_at = -1.0
+        self._branches = Branches()
+        self._positions: list[tuple[Branch, int]] = []
+        self._free: list[int] = []
+        self._by_age: deque[tuple[int, float]] = deque()
+        self._state: dict[int, int] = {}
+        self.links = LiveLinks()
+
+    def on_path(self, path: Sequence[PathPart]) -> list[int]:
+        """Return the rows of the known states on a path, the deepest first."""
+        rows: list[int] = []
+        for part in path:
+            branch = self._branches.get(part.branch)
+            if branch is not None:
+                rows += branch.rows_down_to(part.depth)
+        return rows
+
+    def kind_and_age(self, row: int) -> tuple[StateKind, float]:
+        """Return a state's kind, and the prompts since one last passed it."""
+        columns = self._columns
+        return StateKind(columns.kind[row]), self.now - float(columns.passed[row])
+
+    def depth(self, row: int) -> int:
+        """Return a state's depth in tokens."""
+        return self._positions[row][1]
+
+    def rate(self, row: int) -> float:
+        """Return how often the next prompt is expected to resume from a state, if it lives."""
+        self._rate_all()
+        return float(self._rates[row])
+
+    def advance(self) -> None:
+        """Let one prompt pass: every state ages."""
+        self.now += 1.0
+
+    def pass_by(self, rows: Sequence[int]) -> None:
+        """Note that the prompt passed states, and would have resumed from the first of them."""
+        columns, now = self._columns, self.now
+        self._hazard.observe(columns, now, rows[0] if rows else None)
+        if not rows:
+            return
+        used = rows[0]
+        columns.interval[used] = now - columns.used[used]
+        columns.used[used] = now
+        columns.uses[used] += 1
+        columns.skips[rows] += 1
+        columns.skips[used] = 0
+        columns.passed[rows] = now
+
+    def row_at(self, path: Sequence[PathPart], depth: int) -> int | None:
+        """Return the row of a position on the first branch of a path; None if it is unknown."""
+        branch = self._branches.get(path[0].branch)
+        return branch.row_at(depth) if branch is not None else None
+
+    def know(self, path: Sequence[PathPart], depth: int, new: NewState) -> int:
+        """Return the row of a position on the first branch of a path, begun if it is unknown.
+
+        Time is linear in the known states of the path.
+        """
+        branch = self._branches.enter(path)
+        row = branch.row_at(depth)
+        if row is not None:
+            return row
+        row = self._new_row()
+        columns, now = self._columns, self.now
+        columns.written[row] = columns.passed[row] = columns.used[row] = now
+        columns.interval[row] = columns.gap[row] = 0.0
+        columns.prior[row] = log(new.share)
+        columns.uses[row] = columns.skips[row] = 0
+        columns.kind[row], columns.origin[row], columns.model[row] = new.kind, new.origin, new.model
+        live = (each for each in self.on_path(path) if columns.live[each])
+        columns.nearest[row] = next(live, -1)
+        columns.known[row] = True
+        self._positions[row] = branch, depth
+        branch.put(depth, row)
+        if self._rated_at == now:
+            self._rates[row] = self._hazard.rate_of_new(new)
+        self._by_age.append((row, now))
+        self._forget_oldest()
+        return row
+
+    def add(self, state: int, row: int, above: int | None, below: Iterable[int]) -> None:
+        """Let a known state live, by its id, between the live ones `above` and `below` it."""
+        branch, depth = self._positions[row]
+        self.links.add(state, row, depth, above, below)
+        self._state[row] = state
+        columns = self._columns
+        before = self.links.row[above] if above is not None else -1
+        nearest = columns.nearest
+        for deeper in branch.rows_below(depth):
+            if nearest[deeper] == before:
+                nearest[deeper] = row
+        nearest[row] = row
+        columns.live[row] = True
+        for each in (state, *self.links.below(state)):
+            columns.gap[self.links.row[each]] = self.links.gap(each)
+
+    def remove(self, state: int) -> None:
+        """Let a state live no longer; what it served falls to the live one above it."""
+        row, above, below = self.links.remove(state)
+        del self._state[row]
+        columns = self._columns
+        columns.live[row] = False
+        nearest = columns.nearest
+        nearest[nearest == row] = self.links.row[above] if above is not None else -1
+        for each in below:
+            columns.gap[self.links.row[each]] = self.links.gap(each)
+
+    def spill(self, path: Sequence[PathPart], depth: int, above: int | None) -> float:
+        """Return how often prompts are expected to fall to a new live state at a position.
+
+        They are those of the states below it that do not live and have no nearer live one than
+        `above`. Time is linear in the known states below.
+        """
+        branch = self._branches.get(path[0].branch)
+        if branch is None:
+            return 0.0
+        self._rate_all()
+        nearest = self._columns.nearest
+        before = self.links.row[above] if above is not None else -1
+        return sum(
+            float(self._rates[row]) for row in branch.rows_below(depth) if nearest[row] == before
+        )
+
+    def values(self) -> dict[int, float]:
+        """Return the tokens that each live state is expected to save the next prompt."""
+        saved = self._saved()
+        return {state: float(saved[row]) for state, row in self.links.row.items()}
+
+    def value(self, state: int) -> float:
+        """Return the tokens that a live state is expected to save the next prompt."""
+        return float(self._saved()[self.links.row[state]])
+
+    def least_value(self) -> float:
+        """Return what the live state expected to save least is expected to save; 0 without one."""
+        saved = self._saved()[self._columns.live]
+        return float(saved.min()) if saved.size else 0.0
+
+    def order(self) -> Iterator[int]:
+        """Yield the live states, the one expected to save least first, of equal ones the lowest id.
+
+        One scan for the first, which is often all that is asked for, O(n log n) for the rest. The
+        order is that of the first call to `next`.
+        """
+        if not self.links.row:
+            return
+        saved = self._saved()
+        rows = np.flatnonzero(self._columns.live)
+        least = saved[rows].min()
+        first = min(self._state[row] for row in rows[saved[rows] == least].tolist())
+        yield first
+        yield from sorted(
+            (state for state in self.links.row if state != first),
+            key=lambda state: (saved[self.links.row[state]], state),
+        )
+
+    def forget_model(self, model: int) -> None:
+        """Forget the states of a namespace that do not live; those that do are of none now."""
+        of_model = self._columns.known & (self._columns.model == model)
+        for row in np.flatnonzero(of_model & ~self._columns.live).tolist():
+            self._forget(row)
+        self._columns.model[of_model] = 0
+
+    def _saved(self) -> NDArray[np.float64]:
+        """Return what each live state is expected to save: its gap, times all that it serves."""
+        self._rate_all()
+        self._hazard.serve(self._columns, self._rates, self._served)
+        return self._served * self._columns.gap
+
+    def _rate_all(self) -> None:
+        if self._rated_at != self.now:
+            self._hazard.rates(self._columns, self.now, self._rates)
+            self._rated_at = self.now
+
+    def _new_row(self) -> int:
+        if not self._free:
+            size = len(self._positions)
+            grown = max(2 * size, 256)
+            self._columns = lengthened(self._columns, grown)
+            self._rates = np.concatenate((self._rates, np.zeros(grown - size)))
+            self._served = np.zeros(grown)
+            self._positions += [(_NOWHERE, 0)] * (grown - size)
+            self._free = list(range(grown - 1, size - 1, -1))
+        return self._free.pop()
+
+    def _forget_oldest(self) -> None:
+        """Forget the state known longest of those that do not live, if there are too many."""
+        while len(self._positions) - len(self._free) - len(self.links) > self._missed:
+            row, since = self._by_age.popleft()
+            if not self._columns.known[row] or self._columns.written[row] != since:
+                continue
+            if self._columns.live[row]:
+                self._by_age.append((row, since))
+            else:
+                self._forget(row)
+
+    def _forget(self, row: int) -> None:
+        branch, depth = self._positions[row]
+        self._positions[row] = (_NOWHERE, 0)
+        self._columns.known[row] = False
+        self._columns.nearest[row] = -1
+        self._free.append(row)
+        branch.take(depth)
+        self._branches.leave(branch)

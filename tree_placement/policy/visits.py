@@ -1,0 +1,108 @@
+"""What passes between a cache and its policy: plain numbers and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tree_placement.policy.branches import PathPart
+from tree_placement.policy.hazard import NewState
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+    """What does not change while a policy runs.
+
+    Parameters
+    ----------
+    states_per_path
+        States along one path at most, the one at its end included.
+    grid
+        Distance in tokens between depths where a state can exist, counted from where a prompt's
+        computation starts.
+    tail
+        Distance in tokens of the tail from the prompt's end.
+    decay, bin, subtrees
+        As for `OverlapModel`.
+    namespaces
+        Namespaces with statistics of their own; beyond them the one unused longest is forgotten.
+    missed_states
+        States that do not live but are watched, so that it is known what they would have saved.
+    """
+
+    states_per_path: int = 16
+    grid: int = 64
+    tail: int = 192
+    decay: float = 0.99
+    bin: int = 64
+    subtrees: int = 4096
+    namespaces: int = 256
+    missed_states: int = 4096
+
+
+class Visit(NamedTuple):
+    """How one prompt met the tree.
+
+    `path` are the branches of its matched path, the narrowest first, each with the depth down to
+    which the path takes it. `overlap` is the depth to which the tree holds its tokens, and
+    `earlier_length` the length of the prompt that added the last of them (0 without overlap).
+    `turn` is the number of prompts that built the path, one on the other.
+    """
+
+    namespace: str
+    path: tuple[PathPart, ...]
+    overlap: int
+    earlier_length: int
+    turn: int
+
+    def path_to(self, depth: int) -> tuple[PathPart, ...]:
+        """Return the matched path down to `depth`, at most the overlap."""
+        for at, part in enumerate(self.path):
+            begin = self.path[at + 1].depth if at + 1 < len(self.path) else 0
+            if begin < depth:
+                return (PathPart(part.branch, min(part.depth, depth)), *self.path[at + 1 :])
+        return ()
+
+
+class Extent(NamedTuple):
+    """What of a prompt will be computed: from depth `start` to its `length`.
+
+    `states` are the live states on its path down to `start`, the deepest first. `full` tells that a
+    new state has to displace a live one.
+    """
+
+    start: int
+    length: int
+    states: Sequence[int]
+    full: bool
+
+
+class PlannedState(NamedTuple):
+    """A depth to keep a state at, and how often the next prompt is expected to resume from it."""
+
+    depth: int
+    rate: float
+    new: NewState
+
+
+def next_to_admit(
+    waiting: Sequence[PlannedState], taken: Sequence[int], start: int
+) -> tuple[PlannedState, int]:
+    """Return the planned state expected to save most, and the depth of the nearest one above it.
+
+    Parameters
+    ----------
+    waiting
+        Planned states without a slot, at least one.
+    taken
+        Depths of those of the same prompt that have one.
+    start
+        Depth from which the prompt is computed.
+    """
+
+    def above(state: PlannedState) -> int:
+        return max((depth for depth in taken if depth < state.depth), default=start)
+
+    best = max(waiting, key=lambda state: state.rate * (state.depth - above(state)))
+    return best, above(best)
