@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tree_placement import balanced
-from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
+from tree_placement.policy import Extent, Origin, PlannedState, SparsePolicy, Visit
 
 Placement = Callable[[Visit, Extent, int, int], set[int]]
 
@@ -42,7 +42,7 @@ def register() -> None:
     plan = SparsePolicy.plan
 
     def plan_by_namespace(
-        policy: SparsePolicy, visit: Visit, extent: Extent
+        policy: SparsePolicy, visit: Visit, origin: Origin, extent: Extent
     ) -> tuple[PlannedState, ...]:
         for name, placement in PLACEMENTS.items():
             if visit.namespace.startswith(repr(name)):
@@ -50,10 +50,10 @@ def register() -> None:
                 count = policy.settings.states_per_path - len(extent.states) - 1
                 depths = placement(visit, extent, max(count, 0), grid) | {length // grid * grid}
                 return tuple(
-                    PlannedState(extent.start + depth, 1.0)
+                    policy.unplanned(extent.start + depth)._replace(rate=1.0)
                     for depth in sorted(depths)
                     if 0 < depth <= length
                 )
-        return plan(policy, visit, extent)
+        return plan(policy, visit, origin, extent)
 
     SparsePolicy.plan = plan_by_namespace  # type: ignore[method-assign, assignment]

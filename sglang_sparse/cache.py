@@ -24,7 +24,7 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang_sparse.counters import Counters
 from sglang_sparse.integrity import IntegrityReport, check_integrity
 from sglang_sparse.planner import MatchedPath, Planner, has_state, path_to_root
-from tree_placement.policy import PlannedState
+from tree_placement.policy import Origin, PlannedState, next_to_admit
 
 logger = logging.getLogger(__name__)
 
@@ -32,15 +32,19 @@ logger = logging.getLogger(__name__)
 class PendingCapture(NamedTuple):
     """A state that a forward pass writes, not yet in the tree.
 
-    `depth` counts from the root, the pass computes from depth `start`; `slot` is a tensor of one
-    element. `written` tells that the pass has run.
+    The pass computes from depth `start`; `slot` is a tensor of one element. `written` tells that
+    the pass has run.
     """
 
     start: int
-    depth: int
-    share: float
+    planned: PlannedState
     slot: torch.Tensor
     written: bool = False
+
+    @property
+    def depth(self) -> int:
+        """Depth in tokens from the root."""
+        return self.planned.depth
 
 
 @dataclass
@@ -49,6 +53,7 @@ class RequestPlan:
 
     path: MatchedPath
     observed: bool = False
+    origin: Origin | None = None
     states: tuple[PlannedState, ...] | None = None
     pending: list[PendingCapture] = field(default_factory=list)
 
@@ -103,7 +108,11 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             f"{req.extra_key!r} {req.cache_salt!r}",
             result.full_kv_hit_length,
         )
-        self._plans[req] = RequestPlan(path, observed=plan is not None and plan.observed)
+        self._plans[req] = (
+            RequestPlan(path)
+            if plan is None
+            else RequestPlan(path, observed=plan.observed, origin=plan.origin)
+        )
 
     # Place and capture
 
@@ -121,19 +130,27 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         if not plan.observed:
             plan.observed = True
             self._count(req, plan, length)
-            self.planner.observe(plan.path)
-        if plan.states is None:
-            plan.states = self.planner.plan(plan.path, req.prefix_len, length)
-        captures: list[PendingCapture] = []
+            plan.origin = self.planner.observe(plan.path, length)
+        if plan.states is None and plan.origin is not None:
+            full = self.req_to_token_pool.mamba_allocator.available_size() == 0
+            plan.states = self.planner.plan(plan.path, plan.origin, req.prefix_len, length, full)
         of_pass = self._states_of_pass(plan, req.prefix_len, req.extend_end)
         self.counters.planned += len(of_pass)
-        above = req.prefix_len
-        for state in of_pass:
-            slot = self._take_slot(state, above)
-            if slot is not None:
-                captures.append(PendingCapture(req.prefix_len, state.depth, state.share, slot))
-                above = state.depth
+        captures = self._take_slots(of_pass, req.prefix_len)
         plan.pending.extend(captures)
+        return captures
+
+    def _take_slots(self, waiting: list[PlannedState], start: int) -> list[PendingCapture]:
+        """Take slots for planned states, the one that saves most first, while they are worth it."""
+        captures: list[PendingCapture] = []
+        while waiting:
+            state, above = next_to_admit(waiting, [capture.depth for capture in captures], start)
+            slot = self._take_slot(state, above)
+            if slot is None:
+                break
+            waiting.remove(state)
+            captures.append(PendingCapture(start, state, slot))
+        self.counters.captured += len(captures)
         return captures
 
     def _count(self, req: Any, plan: RequestPlan, length: int) -> None:
@@ -177,8 +194,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         slot: torch.Tensor | None = allocator.alloc(1)
         if slot is None:
             self.counters.skipped_no_slot += 1
-        else:
-            self.counters.captured += 1
         return slot
 
     def still_pending(self, req: Any, capture: PendingCapture) -> bool:
@@ -196,13 +211,13 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             ]
 
     def revoke_capture(self) -> bool:
-        """Free the slot of the pending capture of least share; False where there is none.
+        """Free the slot of the pending capture used least; False where there is none.
 
         A forward pass that runs already may still write to the slot. That is before whatever its
         next owner does with it, since passes run in order.
         """
         candidates = [
-            (capture.share, order, plan, capture)
+            (capture.planned.rate, order, plan, capture)
             for order, plan in enumerate(self._plans.values())
             for capture in plan.pending
         ]
@@ -228,10 +243,19 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         finally:
             self._publishing = None
         plan = self._plans.get(req)
-        if plan is not None and plan.pending:
-            self._attach(req, plan)
+        if plan is not None:
+            self._watch(req, plan)
+            if plan.pending:
+                self._attach(req, plan)
         for state in self._new_states:
             self._bound_path(state)
+
+    def _watch(self, req: Any, plan: RequestPlan) -> None:
+        """Tell the planner which planned states are on the published path, captured or not."""
+        published = req.kv.cache_protected_len
+        planned = [state for state in plan.states or () if state.depth <= published]
+        if planned:
+            self.planner.published(self.tree_core.node_by_id(req.last_node), planned)
 
     def _attach(self, req: Any, plan: RequestPlan) -> None:
         """Split the request's published path at the captured depths and hand over their slots.
@@ -262,7 +286,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
             return node
         core.set_component_device_value(node.id, ComponentType.MAMBA, capture.slot)
-        self.state_added(node, PlannedState(capture.depth, capture.share))
+        self.state_added(node, capture.planned)
         self.counters.published += 1
         return node
 
@@ -284,15 +308,13 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
                 return
 
     def planned_state(self, node: Any) -> PlannedState:
-        """Return the state that SGLang publishes at `node`, with the share planned for it."""
+        """Return the state that SGLang publishes at `node`, as it was planned if it was."""
         depth = sum(len(above.key) for above in path_to_root(node))
         plan = self._plans.get(self._publishing) if self._publishing is not None else None
-        if plan is None or not plan.states:
-            return PlannedState(depth, 0.0)
-        share = sum(
-            state.share for state in plan.states if state.depth <= depth < state.depth + self.grid
-        ) or (plan.states[-1].share if depth > plan.states[-1].depth else 0.0)
-        return PlannedState(depth, share)
+        for state in plan.states or () if plan is not None else ():
+            if state.depth <= depth < state.depth + self.grid:
+                return state._replace(depth=depth)
+        return self.planner.unplanned(depth)
 
     def publishing_length(self) -> int:
         """Return the length in tokens of the prompt that is being published."""

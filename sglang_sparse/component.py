@@ -22,11 +22,12 @@ class Branch:
     """What one prompt added to the tree, however often it is split later.
 
     A prompt that goes on from a leaf continues the leaf's branch. `length` is the number of tokens
-    of the last prompt that added to this node.
+    of the prompt that added this node, `turn` that of the prompts that built the path down to it.
     """
 
     id: int
     length: int
+    turn: int
 
 
 def branch_of(node: Any) -> Branch | None:
@@ -173,10 +174,11 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
             new.append(above)
         length = self.cache.publishing_length()
         continued = branch_of(above)
+        turn = continued.turn + 1 if continued is not None else 1
         if continued is not None and len(above.children) == 1:
-            record = Branch(continued.id, length)
+            record = Branch(continued.id, length, turn)
         else:
-            record = Branch(self._next_branch, length)
+            record = Branch(self._next_branch, length, turn)
             self._next_branch += 1
         for each in new:
             each.component_data[self.component_type].metadata[_RECORD] = record

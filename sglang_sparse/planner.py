@@ -7,7 +7,7 @@ lower half, which keeps the state.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -15,15 +15,21 @@ from typing import Any, ParamSpec, TypeVar
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
 from sglang_sparse.component import branch_of
-from tree_placement.policy import Extent, PlannedState, SparsePolicy, Visit
-
-BRANCHES_PER_VISIT = 8
+from tree_placement.policy import (
+    Extent,
+    Origin,
+    PathPart,
+    PlannedState,
+    SparsePolicy,
+    Visit,
+)
 
 logger = logging.getLogger(__name__)
 
 _FAILED = "sglang-sparse: the policy failed in %s; the request goes on without it"
 
 NO_STATE: int | None = None
+NO_ORIGIN: Origin | None = None
 NO_STATES: tuple[PlannedState, ...] = ()
 
 Arguments = ParamSpec("Arguments")
@@ -78,33 +84,37 @@ class Planner:
 
         Time is linear in the nodes of the path.
         """
-        branches: list[int] = []
-        states: list[int] = []
-        earlier_length = 0
-        while node is not None and node.parent is not None:
-            branch = branch_of(node)
-            if branch is not None:
-                earlier_length = earlier_length or branch.length
-                if not branches or branches[-1] != branch.id:
-                    branches.append(branch.id)
-            if has_state(node):
-                states.append(node.id)
-            node = node.parent
-        if len(branches) > BRANCHES_PER_VISIT:
-            branches[BRANCHES_PER_VISIT - 1 : -1] = []
-        visit = Visit(namespace, tuple(branches), overlap, earlier_length)
-        return MatchedPath(visit, tuple(states))
+        nodes = path_to_root(node)
+        last = next(filter(None, map(branch_of, nodes)), None)
+        visit = Visit(
+            namespace,
+            path=path_parts(nodes),
+            overlap=overlap,
+            earlier_length=last.length if last is not None else 0,
+            turn=last.turn if last is not None else 0,
+        )
+        return MatchedPath(visit, tuple(node.id for node in nodes if has_state(node)))
 
-    @_survives(None)
-    def observe(self, path: MatchedPath) -> None:
-        """Count a prompt, once."""
-        self.policy.observe(path.visit, filter(self.policy.is_live, path.states))
+    @_survives(NO_ORIGIN)
+    def observe(self, path: MatchedPath, length: int) -> Origin | None:
+        """Count a prompt of `length` tokens, once, and return what a plan wants to know of it."""
+        return self.policy.observe(path.visit, length)
 
     @_survives(NO_STATES)
-    def plan(self, path: MatchedPath, start: int, length: int) -> tuple[PlannedState, ...]:
-        """Return the depths in (start, length] to keep states at, the end last."""
+    def plan(
+        self, path: MatchedPath, origin: Origin, start: int, length: int, full: bool
+    ) -> tuple[PlannedState, ...]:
+        """Return the depths in (start, length] to keep states at, the end last.
+
+        `full` tells that no slot is free.
+        """
         live = tuple(filter(self.policy.is_live, path.states))
-        return self.policy.plan(path.visit, Extent(start, length, live))
+        return self.policy.plan(path.visit, origin, Extent(start, length, live, full))
+
+    @_survives(None)
+    def published(self, node: Any, planned: Iterable[PlannedState]) -> None:
+        """Let the policy watch the planned states on the path to `node`, captured or not."""
+        self.policy.publish(path_parts(path_to_root(node)), planned)
 
     @_survives(False)
     def is_worth_a_slot(self, planned: PlannedState, above: int, displaced: int) -> bool:
@@ -118,7 +128,11 @@ class Planner:
         while above is not None and not has_state(above):
             above = above.parent
         self.policy.add(
-            node.id, planned, above.id if above is not None else None, _nearest_states_below(node)
+            node.id,
+            path_parts(path_to_root(node)),
+            planned,
+            above.id if above is not None else None,
+            _nearest_states_below(node),
         )
 
     @_survives(None)
@@ -131,6 +145,10 @@ class Planner:
     def surplus(self, state: int, may_go: Callable[[int], bool]) -> int | None:
         """Return a state to give up because a path through `state` has too many, None if none."""
         return self.policy.surplus(state, may_go)
+
+    def unplanned(self, depth: int) -> PlannedState:
+        """Return the record of a state at `depth` that the tree keeps though none was planned."""
+        return self.policy.unplanned(depth)
 
     def is_live(self, state: int) -> bool:
         """Tell whether a state still exists."""
@@ -168,6 +186,21 @@ def path_to_root(node: Any) -> list[Any]:
         nodes.append(node)
         node = node.parent
     return nodes
+
+
+def path_parts(nodes: Sequence[Any]) -> tuple[PathPart, ...]:
+    """Return the branches of a path, its deepest node first, each with where the path leaves it.
+
+    A node without a branch is counted to the branch below it.
+    """
+    depth = sum(len(node.key) for node in nodes)
+    parts: list[PathPart] = []
+    for node in nodes:
+        branch = branch_of(node)
+        if branch is not None and (not parts or parts[-1].branch != branch.id):
+            parts.append(PathPart(branch.id, depth))
+        depth -= len(node.key)
+    return tuple(parts)
 
 
 def has_state(node: Any) -> bool:

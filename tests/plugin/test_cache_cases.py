@@ -52,15 +52,15 @@ def publish_and_check(harness: CacheHarness, running: Running) -> None:
 
 
 def deeper(capture: PendingCapture) -> PendingCapture:
-    return capture._replace(depth=capture.depth + 8)
+    return capture._replace(planned=capture.planned._replace(depth=capture.depth + 8))
 
 
 def shallower(capture: PendingCapture) -> PendingCapture:
-    return capture._replace(depth=capture.depth - 8)
+    return capture._replace(planned=capture.planned._replace(depth=capture.depth - 8))
 
 
 def one_page_deeper(capture: PendingCapture) -> PendingCapture:
-    return capture._replace(depth=capture.depth + 4)
+    return capture._replace(planned=capture.planned._replace(depth=capture.depth + 4))
 
 
 @pytest.mark.parametrize("moved", [deeper, shallower, one_page_deeper])
@@ -113,7 +113,7 @@ def test_every_slot_in_use_skips_optional_states_and_goes_on() -> None:
     harness = harness_of(rows=2, slots=8)
     for round_ in range(6):
         both = [
-            computed(harness, 2 * round_ + row, tokens_of(60, seed=3 * round_ + row))
+            computed(harness, 2 * round_ + row, tokens_of(100, seed=3 * round_ + row))
             for row in range(2)
         ]
         assert harness.slots.available_size() + harness.cache.mamba_evictable_size() == 0
@@ -238,7 +238,7 @@ def test_states_that_requests_held_go_when_they_are_released() -> None:
 
 
 def test_statistics_belong_to_a_namespace() -> None:
-    harness = harness_of(states_per_path=2, rows=1, slots=60)
+    harness = harness_of(states_per_path=3, rows=1, slots=60)
     for name in range(30):
         prompt = tokens_of(80) + tokens_of(40, seed=name)
         running = harness.start(name, prompt, "taught")
