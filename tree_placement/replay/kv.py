@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
@@ -38,6 +39,7 @@ class KvBudget:
         self._request = 0
         self._passes = Passes()
         self._leaves: list[tuple[int, int, Segment]] = []
+        self._splits: dict[Segment, list[int]] = {}
         self._order = 0
 
     def add(self, segment: Segment) -> None:
@@ -61,6 +63,7 @@ class KvBudget:
             got = f"a prompt of {request.length} tokens"
             raise invalid("KV", got, f"at most {self._room}", "raise the budget of KV")
         self._request += 1
+        self._split(match)
         for segment in self._passes.touch(match, self._request):
             self._push(segment)
         while self._tokens + request.length - match.tokens > self._room:
@@ -70,21 +73,31 @@ class KvBudget:
                 self._cut(segment, begin)
                 yield segment, begin
 
+    def _split(self, match: Match) -> None:
+        """Note where a radix tree splits a node, which it never joins again."""
+        if match.segment is None or match.tokens == match.segment.end:
+            return
+        splits = self._splits.setdefault(match.segment, [])
+        at = bisect_left(splits, match.tokens)
+        if splits[at : at + 1] != [match.tokens]:
+            splits.insert(at, match.tokens)
+
     def _leaf_begin(self, segment: Segment, passed: int) -> int | None:
-        """Return where the deepest piece begins; None unless it is a leaf passed last then."""
-        ends = [piece.end for piece in self._passes.pieces(segment)]
-        if not ends or self._passes.deepest(segment).request != passed:
+        """Return where the deepest node begins; None unless it is a leaf passed last then."""
+        is_gone = segment.begin == segment.end
+        if is_gone or self._passes.deepest(segment).request != passed:
             return None
-        begin = ends[-2] if len(ends) > 1 else segment.begin
-        if segment.joints:
-            begin = max(begin, segment.joints[-1])
-        return begin if begin < segment.end else None
+        if segment.joints and segment.joints[-1] == segment.end:
+            return None
+        splits = self._splits.get(segment)
+        return splits[-1] if splits else segment.begin
 
     def _cut(self, segment: Segment, begin: int) -> None:
         self._tokens -= segment.end - begin
         self._tree.cut(segment, begin)
         self._passes.cut(segment, begin)
         if begin > segment.begin:
+            self._splits[segment].pop()
             self._push(segment)
         elif segment.parent is not None:
             self._push(segment.parent)

@@ -52,8 +52,8 @@ class Passes:
         return whole
 
     def pieces(self, segment: Segment) -> Iterator[Piece]:
-        """Return the pieces of a segment, the shallowest first; none where it is gone."""
-        return reversed(self._pieces.get(segment, ()))
+        """Return the pieces of a segment, the shallowest first."""
+        return reversed(self._pieces[segment])
 
     def deepest(self, segment: Segment) -> Piece:
         """Return the deepest piece of a segment."""
