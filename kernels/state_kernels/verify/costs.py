@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from state_kernels.passes import Implementation
 from state_kernels.pools import StatePools
 from state_kernels.records import Captures
 from state_kernels.recurrence import Recurrence, Sizes
@@ -54,9 +55,9 @@ def pass_costs(
     pool = torch.empty(max(CAPTURE_COUNTS), *trial.inputs.state_shape, device=device)
     tensors = (*trial.inputs.tensors(), trial.inputs.v, trial.initial_state, trial.initial_state)
     bytes_moved = sum(x.numel() * x.element_size() for x in tensors)
-    for implementation in implementations_on(device):
+    for implementation in _measured_on(device):
 
-        def plain(implementation: Any = implementation) -> object:
+        def plain(implementation: Implementation = implementation) -> object:
             return trial.run(implementation)
 
         plain()
@@ -64,7 +65,9 @@ def pass_costs(
         for count in CAPTURE_COUNTS:
             captures = _evenly(trial, count)
 
-            def captured(captures: Captures = captures, name: Any = implementation) -> object:
+            def captured(
+                captures: Captures = captures, name: Implementation = implementation
+            ) -> object:
                 return trial.run(name, captures, pool)
 
             captured()
@@ -89,7 +92,7 @@ def copy_costs(device: torch.device, bandwidth: float, scale: Scale) -> Iterator
     pools = StatePools(torch.ones(scale.layers, 2 * scale.slots, *row, device=device))
     taken, written = range(scale.slots), range(scale.slots, 2 * scale.slots)
     bytes_moved = 2 * scale.slots * sum(pools.row_bytes)
-    for name in implementations_on(device):
+    for name in _measured_on(device):
         implementation: CopyImplementation = "triton" if name == "triton" else "torch"
 
         def copy(implementation: CopyImplementation = implementation) -> None:
@@ -99,6 +102,11 @@ def copy_costs(device: torch.device, bandwidth: float, scale: Scale) -> Iterator
         time = median(timed(copy, device)[1] for _ in range(max(3, scale.repetitions)))
         share = bytes_moved / time / bandwidth
         yield Cost("copy", implementation, 0, time, bytes_moved, share)
+
+
+def _measured_on(device: torch.device) -> tuple[Implementation, ...]:
+    """Return the implementations whose times mean something: not Triton's interpreter's."""
+    return implementations_on(device) if device.type == "cuda" else ("chunked",)
 
 
 def _evenly(trial: Trial, count: int) -> Captures:
