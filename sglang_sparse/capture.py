@@ -8,54 +8,22 @@ at every depth is written. All of it happens on the scheduler's thread of one ra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from state_kernels import Captures, capture_windows
-from state_kernels.cpu import chunk_gated_delta_rule
+from sglang_sparse.recurrence import Batch, RowCapture, read_batch, run
+from state_kernels import capture_windows
 
 ATTRIBUTE = "sparse_captures"
-
-
-class RowCapture(NamedTuple):
-    """One state to write in a forward pass: of row `sequence`, after `depth` of its tokens there.
-
-    `slot` is a tensor of one element, the state pool's index.
-    """
-
-    sequence: int
-    depth: int
-    slot: torch.Tensor
-
-
-@dataclass
-class ForwardCaptures:
-    """The states that one forward pass writes, as the kernels take them."""
-
-    rows: Sequence[RowCapture]
-    _tensors: Captures | None = field(default=None, init=False)
-
-    def tensors(self, device: torch.device, translate: Callable[..., torch.Tensor]) -> Captures:
-        """Return the record for the kernels; built in the first layer, shared by the others.
-
-        `translate` maps the slots' ids to rows of the pool.
-        """
-        if self._tensors is None:
-            self._tensors = Captures(
-                sequence=torch.tensor([row.sequence for row in self.rows], device=device),
-                depth=torch.tensor([row.depth for row in self.rows], device=device),
-                slot=translate(torch.cat([row.slot for row in self.rows])).long(),
-            )
-        return self._tensors
 
 
 class _Pass:
     """The forward pass that runs now, None between passes."""
 
-    captures: ForwardCaptures | None = None
-    in_layer: Captures | None = None
+    captures: Sequence[RowCapture] | None = None
+    batch: Batch | None = None
+    in_layer: Batch | None = None
 
 
 def prepare_for_extend(original: Callable[..., Any], batch: Any, req: Any) -> Any:
@@ -82,18 +50,14 @@ def forward_batch_generation(
         for req, capture in batch.__dict__.pop(ATTRIBUTE, ())
         if id(req) in row_of and batch.tree_cache.still_pending(req, capture)
     ]
-    if not planned:
-        return original(worker, batch, *args, **kwargs)
-    _Pass.captures = ForwardCaptures(
-        [
-            RowCapture(row_of[id(req)], capture.depth - capture.start, capture.slot)
-            for req, capture in planned
-        ]
-    )
+    _Pass.captures = [
+        RowCapture(row_of[id(req)], capture.depth - capture.start, capture.slot)
+        for req, capture in planned
+    ]
     try:
         result = original(worker, batch, *args, **kwargs)
     finally:
-        _Pass.captures = None
+        _Pass.captures = _Pass.batch = None
     for req, capture in planned:
         batch.tree_cache.mark_written(req, capture)
     return result
@@ -108,29 +72,40 @@ def gdn_forward_extend(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Write one layer's convolution windows, and hand its captures on to the recurrence.
+    """Write one layer's convolution windows, and hand its batch on to the recurrence.
 
     The windows hold inputs from before the convolution, which only this call has, and a window
-    may reach into the one that the request resumed with, which the call overwrites.
+    may reach into the one that the request resumed with, which the call overwrites. Passes without
+    captures are left to SGLang on a CPU, whose kernel there is the same; on a GPU every one of
+    ours runs, so that no output depends on what is captured beside it.
     """
-    if _Pass.captures is None:
+    if _Pass.captures is None or not (_Pass.captures or mixed_qkv.is_cuda):
         return original(backend, layer, forward_batch, mixed_qkv, *args, **kwargs)
-    captures = _Pass.captures.tensors(mixed_qkv.device, backend._translate_mamba_indices)
     metadata = backend.forward_metadata
+    if _Pass.batch is None:
+        _Pass.batch = read_batch(
+            metadata, backend.mamba_chunk_size, _Pass.captures, backend._translate_mamba_indices
+        )
     windows = backend.req_to_token_pool.mamba2_layer_cache(layer.layer_id).conv[0]
-    resumed = (forward_batch.extend_prefix_lens > 0).to(windows.dtype)
-    capture_windows(
-        mixed_qkv,
-        cu_seqlens=metadata.query_start_loc.long(),
-        initial_window=windows[metadata.mamba_cache_indices] * resumed[:, None, None],
-        captures=captures,
-        pool=windows,
-    )
-    _Pass.in_layer = captures
+    if _Pass.captures:
+        resumed = (forward_batch.extend_prefix_lens > 0).to(windows.dtype)
+        capture_windows(
+            mixed_qkv[: int(_Pass.batch.cu_seqlens[-1])],
+            cu_seqlens=_Pass.batch.cu_seqlens,
+            initial_window=windows[metadata.mamba_cache_indices] * resumed[:, None, None],
+            captures=_Pass.batch.windows,
+            pool=windows,
+        )
+    kernel = backend.kernel_dispatcher.extend_kernel
+    # So that SGLang asks for the states that it tracks alone, and not for one of every chunk.
+    snapshots = kernel.supports_track_state_snapshot
+    kernel.supports_track_state_snapshot = True
+    _Pass.in_layer = _Pass.batch
     try:
         return original(backend, layer, forward_batch, mixed_qkv, *args, **kwargs)
     finally:
         _Pass.in_layer = None
+        kernel.supports_track_state_snapshot = snapshots
 
 
 def gdn_extend(
@@ -143,36 +118,15 @@ def gdn_extend(
     beta: torch.Tensor,
     *,
     ssm_states: torch.Tensor,
-    cache_indices: torch.Tensor,
-    query_start_loc: torch.Tensor,
+    track_state: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> Any:
     """Run one layer's recurrence with the kernel that also writes the captured states.
 
-    What `kwargs` holds is for kernels with checkpoints of their own, which the start refuses.
+    What else `kwargs` holds is of the pass, and known, or for kernels that the start refuses.
     """
     if _Pass.in_layer is None:
         return original(
-            dispatcher,
-            q,
-            k,
-            v,
-            g,
-            beta,
-            ssm_states=ssm_states,
-            cache_indices=cache_indices,
-            query_start_loc=query_start_loc,
-            **kwargs,
+            dispatcher, q, k, v, g, beta, ssm_states=ssm_states, track_state=track_state, **kwargs
         )
-    return chunk_gated_delta_rule(
-        q=q,
-        k=k,
-        v=v,
-        g=g,
-        beta=beta,
-        initial_state=ssm_states,
-        initial_state_indices=cache_indices,
-        cu_seqlens=query_start_loc,
-        use_qk_l2norm_in_kernel=True,
-        captures=_Pass.in_layer,
-    )
+    return run(_Pass.in_layer, q, k, v, g, beta, ssm_states, track_state), None, None

@@ -106,7 +106,7 @@ SETTINGS: tuple[HostName, ...] = (
 """Flags, keywords, and what is refused."""
 
 DEVICE: tuple[HostName, ...] = (
-    HostName(_SRT + "platforms.current_platform", attributes=("device_name",)),
+    HostName(_SRT + "platforms.current_platform", attributes=("device_name", "is_cuda")),
     HostName(_PLATFORMS + "cpu.CpuDeviceMixin", attributes=("device_type", "get_device")),
     HostName(_PLATFORMS + "device_mixin.PlatformEnum", attributes=("OOT",)),
     HostName(_PLATFORMS + "interface.PlatformCapabilities"),
@@ -129,12 +129,8 @@ DEVICE: tuple[HostName, ...] = (
 )
 """The CPU platform's interface."""
 
-# A replacement takes its original's parameters; `captures` is our own.
 REPLACED: tuple[HostName, ...] = tuple(
-    HostName(
-        target,
-        tuple(name for name in inspect.signature(operation).parameters if name != "captures"),
-    )
+    HostName(target, tuple(inspect.signature(operation).parameters))
     for target, operation in OPERATIONS.items()
 )
 """The kernels that the CPU platform replaces."""
@@ -246,15 +242,34 @@ SERVING: tuple[HostName, ...] = (
     ),
     HostName(
         _GDN + "GDNAttnBackend",
-        attributes=("forward_metadata", "req_to_token_pool", "_translate_mamba_indices"),
+        attributes=(
+            "forward_metadata",
+            "req_to_token_pool",
+            "kernel_dispatcher",
+            "mamba_chunk_size",
+            "_translate_mamba_indices",
+        ),
     ),
     HostName(
         _GDN + "GDNKernelDispatcher.extend",
-        ("self", "q", "k", "v", "g", "beta", "ssm_states", "cache_indices", "query_start_loc"),
+        ("self", "q", "k", "v", "g", "beta", "ssm_states"),
+    ),
+    HostName(_GDN + "GDNKernelDispatcher", attributes=("extend_kernel",)),
+    HostName(
+        _SRT + "layers.attention.linear.kernels.kernel_backend.LinearAttnKernelBase",
+        attributes=("supports_track_state_snapshot",),
     ),
     HostName(
         _SRT + "layers.attention.mamba.mamba2_metadata.ForwardMetadata",
-        attributes=("query_start_loc", "mamba_cache_indices"),
+        attributes=(
+            "query_start_loc",
+            "mamba_cache_indices",
+            "has_mamba_track_mask",
+            "track_ssm_h_src",
+            "track_ssm_h_dst",
+            "track_ssm_h_batch_src",
+            "track_chunk_idx",
+        ),
     ),
     HostName(
         _SRT + "model_executor.forward_batch_info.ForwardBatch", attributes=("extend_prefix_lens",)

@@ -143,10 +143,10 @@ def _unmet_by_model(server_args: Any) -> str | None:
 
 
 def _unmet_by_device() -> str | None:
-    if isinstance(current_platform, TorchCpuPlatform):
+    if isinstance(current_platform, TorchCpuPlatform) or current_platform.is_cuda():
         return None
     return (
-        f"device: got {current_platform.device_name}; need the torch_cpu platform with "
-        f"--radix-cache-backend {BACKEND}, since no capturing kernel exists for this device yet; "
+        f"device: got {current_platform.device_name}; need CUDA or the torch_cpu platform with "
+        f"--radix-cache-backend {BACKEND}, since no capturing kernel exists for this device; "
         "leave that flag out"
     )

@@ -18,7 +18,6 @@ from state_kernels.elementwise import (
     track_mamba_states_if_needed,
 )
 from state_kernels.passes import run_with_chunk_states, step
-from state_kernels.records import Captures
 from state_kernels.recurrences.gated_delta_rule import GatedDeltaInputs, GatedDeltaRule
 
 __all__ = [
@@ -199,7 +198,6 @@ def chunk_gated_delta_rule(
     head_first: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     inplace_update: bool = True,
-    captures: Captures | None = None,
 ) -> tuple[torch.Tensor, None, torch.Tensor]:
     """Run the gated delta rule from rows of a state pool and write the final states back.
 
@@ -222,8 +220,6 @@ def chunk_gated_delta_rule(
     use_qk_l2norm_in_kernel : bool
     inplace_update : bool
         Write the final states to their rows.
-    captures : Captures, optional
-        An addition to SGLang's arguments: states to write to rows of `initial_state` in this pass.
 
     Returns
     -------
@@ -237,7 +233,7 @@ def chunk_gated_delta_rule(
     Raises
     ------
     ValueError
-        If shapes or captures do not fit or `head_first` is set.
+        If shapes do not fit or `head_first` is set.
     """
     if head_first:
         raise ValueError("head_first: got True; need False; put tokens before heads")
@@ -265,8 +261,6 @@ def chunk_gated_delta_rule(
         batched.map(lambda x: x.flatten(0, 1)[:tokens]),
         cu_seqlens=cu_seqlens,
         initial_state=start_states,
-        captures=captures,
-        pool=initial_state if captures is not None else None,
     )
     if inplace_update and initial_state is not None:
         initial_state[rows] = result.final_state[used].to(initial_state.dtype)

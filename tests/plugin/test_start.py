@@ -70,10 +70,11 @@ def test_layers_that_export_no_states_are_refused(
 def test_a_device_without_a_capturing_kernel_is_refused(
     monkeypatch: pytest.MonkeyPatch, resolved: Any
 ) -> None:
-    monkeypatch.setattr(requirements, "current_platform", SimpleNamespace(device_name="cuda"))
+    platform = SimpleNamespace(device_name="npu", is_cuda=lambda: False)
+    monkeypatch.setattr(requirements, "current_platform", platform)
     line = unmet_requirement(resolved)
     assert line is not None
-    assert line.startswith("device: got cuda; need ")
+    assert line.startswith("device: got npu; need CUDA or ")
 
 
 def test_settings_ride_with_sglangs_own(model_folder: Path) -> None:
