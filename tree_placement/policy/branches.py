@@ -19,6 +19,21 @@ class PathPart(NamedTuple):
     depth: int
 
 
+def path_to(path: Sequence[PathPart], depth: int) -> tuple[PathPart, ...]:
+    """Return a path down to `depth`, or as far as it reaches.
+
+    Examples
+    --------
+    >>> path = (PathPart(7, 900), PathPart(3, 400))
+    >>> [path_to(path, depth)[0] for depth in (1000, 401, 400)]
+    [PathPart(branch=7, depth=900), PathPart(branch=7, depth=401), PathPart(branch=3, depth=400)]
+    """
+    at = 0
+    while at + 1 < len(path) and path[at + 1].depth >= depth:
+        at += 1
+    return tuple(part._replace(depth=min(part.depth, depth)) for part in path[at:])
+
+
 class Branch:
     """A branch with the rows of the states that are known on it.
 

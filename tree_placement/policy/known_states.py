@@ -6,13 +6,14 @@ would have resumed from it are counted all the same; they fall to the nearest li
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from math import log
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tree_placement._check import invalid
 from tree_placement.policy.branches import Branch, Branches, PathPart
 from tree_placement.policy.columns import StateKind, lengthened, no_columns
 from tree_placement.policy.hazard import HazardModel, NewState, Origin
@@ -52,7 +53,7 @@ class KnownStates:
         self._branches = Branches()
         self._positions: list[tuple[Branch, int]] = []
         self._free: list[int] = []
-        self._by_age: deque[tuple[int, float]] = deque()
+        self._by_age: OrderedDict[int, None] = OrderedDict()
         self._state: dict[int, int] = {}
         self.links = LiveLinks()
 
@@ -125,12 +126,23 @@ class KnownStates:
         branch.put(depth, row)
         if self._rated_at == now:
             self._rates[row] = self._hazard.rate_of_new(new)
-        self._by_age.append((row, now))
+        self._by_age[row] = None
         self._forget_oldest()
         return row
 
     def add(self, state: int, row: int, above: int | None, below: Iterable[int]) -> None:
-        """Let a known state live, by its id, between the live ones `above` and `below` it."""
+        """Let a known state live, by its id, between the live ones `above` and `below` it.
+
+        Raises
+        ------
+        ValueError
+            If the id is of a live state, or another one lives there.
+        """
+        if state in self.links:
+            raise invalid("id of a new state", state, "one of no live state", "remove that first")
+        if row in self._state:
+            got = f"that of live state {self._state[row]}"
+            raise invalid("position of a new state", got, "a free one", "remove that state first")
         branch, depth = self._positions[row]
         self.links.add(state, row, depth, above, below)
         self._state[row] = state
@@ -235,12 +247,10 @@ class KnownStates:
 
     def _forget_oldest(self) -> None:
         """Forget the state known longest of those that do not live, if there are too many."""
-        while len(self._positions) - len(self._free) - len(self.links) > self._missed:
-            row, since = self._by_age.popleft()
-            if not self._columns.known[row] or self._columns.written[row] != since:
-                continue
+        while len(self._by_age) - len(self.links) > self._missed:
+            row = next(iter(self._by_age))
             if self._columns.live[row]:
-                self._by_age.append((row, since))
+                self._by_age.move_to_end(row)
             else:
                 self._forget(row)
 
@@ -250,5 +260,6 @@ class KnownStates:
         self._columns.known[row] = False
         self._columns.nearest[row] = -1
         self._free.append(row)
+        del self._by_age[row]
         branch.take(depth)
         self._branches.leave(branch)

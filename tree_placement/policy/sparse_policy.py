@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tree_placement._check import invalid
 from tree_placement.overlap.model import OverlapModel
 from tree_placement.path.placement import place
-from tree_placement.policy.branches import PathPart
+from tree_placement.policy.branches import PathPart, path_to
 from tree_placement.policy.columns import StateKind
 from tree_placement.policy.hazard import (
     NO_STATE,
@@ -32,7 +33,13 @@ from tree_placement.policy.hazard import (
     describe,
 )
 from tree_placement.policy.known_states import KnownStates
-from tree_placement.policy.placement import Room, forecast_depths, given_depths, scopes
+from tree_placement.policy.placement import (
+    SHORTEST_FORECAST,
+    Room,
+    forecast_depths,
+    given_depths,
+    scopes,
+)
 from tree_placement.policy.visits import Extent, PlannedState, PolicySettings, Visit
 
 
@@ -70,9 +77,10 @@ class SparsePolicy:
         """Compile what `plan` runs, so that no prompt waits; seconds on a new machine."""
         place(np.ones(3), 1)
         trial = SparsePolicy(self.settings)
-        visit = Visit("", (PathPart(0, 1),), 1, 1, 0)
-        planned = trial.plan(visit, UNKNOWN_ORIGIN, Extent(0, self.settings.grid, (), False))
-        trial.add(0, visit.path, planned[0], None, ())
+        length = SHORTEST_FORECAST * self.settings.grid
+        visit = Visit("", (PathPart(0, length),), 1, 1, 0)
+        planned = trial.plan(visit, UNKNOWN_ORIGIN, Extent(0, length, (), full=True))
+        trial.add(0, visit.path, planned[-1], None, ())
         for _ in range(16):
             trial.observe(visit, 2)
         next(trial.eviction_order())
@@ -85,7 +93,7 @@ class SparsePolicy:
         """
         namespace = self._namespace(visit.namespace)
         self._states.advance()
-        rows = self._states.on_path(visit.path)
+        rows = self._states.on_path(path_to(visit.path, visit.overlap))
         return_time, served_by = None, NO_STATE
         if rows:
             served_by, return_time = self._states.kind_and_age(rows[0])
@@ -130,9 +138,8 @@ class SparsePolicy:
     def publish(self, path: Sequence[PathPart], planned: Iterable[PlannedState]) -> None:
         """Watch planned states on a path that the tree now holds, whether they live or not."""
         for each in planned:
-            on = _down_to(path, each.depth)
-            if on:
-                self._states.know(on, each.depth, each.new)
+            if path and each.depth <= path[0].depth:
+                self._states.know(path_to(path, each.depth), each.depth, each.new)
 
     def unplanned(self, depth: int) -> PlannedState:
         """Return the record of a state that the cache keeps though it was not planned."""
@@ -150,8 +157,18 @@ class SparsePolicy:
 
         `above` is the nearest one on its path to the root, `below` are the states whose nearest
         one it becomes. Time is linear in the known states below it.
+
+        Raises
+        ------
+        ValueError
+            If the path does not reach the state's depth, or a state with its id or at its depth
+            lives already.
         """
-        row = self._states.know(_down_to(path, planned.depth), planned.depth, planned.new)
+        if not path or path[0].depth < planned.depth:
+            reach = path[0].depth if path else 0
+            need = f"a path of at least {planned.depth} tokens"
+            raise invalid("path of a new state", f"{reach} tokens", need, "pass its whole path")
+        row = self._states.know(path_to(path, planned.depth), planned.depth, planned.new)
         self._states.add(state, row, above, below)
 
     def remove(self, state: int) -> None:
@@ -202,7 +219,7 @@ class SparsePolicy:
 
     def _add_missed(self, kinds: dict[int, StateKind], visit: Visit, extent: Extent) -> None:
         """Add the depths beyond the start where a state is known that does not live."""
-        rows = self._states.on_path(visit.path_to(min(visit.overlap, extent.length)))
+        rows = self._states.on_path(path_to(visit.path, min(visit.overlap, extent.length)))
         missed = [row for row in rows if self._states.depth(row) > extent.start]
         missed.sort(key=lambda row: (-self._states.rate(row), row))
         for row in missed:
@@ -226,9 +243,9 @@ class SparsePolicy:
 
     def _rate(self, visit: Visit, depth: int, new: NewState, above: int | None) -> float:
         """Return how often the next prompt is expected to resume from a state, once written."""
-        if depth > visit.overlap:
+        if depth > visit.overlap or not visit.path:
             return self._hazard.rate_of_new(new)
-        path = visit.path_to(depth)
+        path = path_to(visit.path, depth)
         row = self._states.row_at(path, depth)
         own = self._hazard.rate_of_new(new) if row is None else self._states.rate(row)
         return own + self._states.spill(path, depth, above)
@@ -246,13 +263,3 @@ class SparsePolicy:
             namespace = self._namespaces[name] = _Namespace(model, overlaps)
         self._namespaces.move_to_end(name)
         return namespace
-
-
-def _down_to(path: Sequence[PathPart], depth: int) -> Sequence[PathPart]:
-    """Return a path down to `depth`, empty where it does not reach so far."""
-    if not path or path[0].depth < depth:
-        return ()
-    for at in range(len(path)):
-        if at + 1 == len(path) or path[at + 1].depth < depth:
-            return (PathPart(path[at].branch, depth), *path[at + 1 :])
-    return ()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tree_placement._check import check_count
+from tree_placement.overlap.model import OverlapModel
 from tree_placement.policy.branches import PathPart
 from tree_placement.policy.hazard import NewState
 
@@ -29,6 +31,11 @@ class PolicySettings:
         Namespaces with statistics of their own; beyond them the one unused longest is forgotten.
     missed_states
         States that do not live but are watched, so that it is known what they would have saved.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range: below 0 for `tail`, below 1 for the others that count.
     """
 
     states_per_path: int = 16
@@ -40,13 +47,22 @@ class PolicySettings:
     namespaces: int = 256
     missed_states: int = 4096
 
+    def __post_init__(self) -> None:
+        check_count("states_per_path", self.states_per_path, 1, "pass the states a path may have")
+        check_count("grid", self.grid, 1, "pass the tokens between depths of states")
+        check_count("tail", self.tail, 0, "pass the tokens from a prompt's end")
+        check_count("namespaces", self.namespaces, 1, "pass the namespaces to tell apart")
+        check_count("missed_states", self.missed_states, 1, "pass the missed states to watch")
+        OverlapModel(self.decay, self.bin, self.subtrees)
+
 
 class Visit(NamedTuple):
     """How one prompt met the tree.
 
     `path` are the branches of its matched path, the narrowest first, each with the depth down to
-    which the path takes it. `overlap` is the depth to which the tree holds its tokens, and
-    `earlier_length` the length of the prompt that added the last of them (0 without overlap).
+    which the path takes it. `overlap` is how deep a state can serve the prompt: the depth to which
+    the tree holds its tokens, short of the last one. `earlier_length` is the length of the prompt
+    that added the deepest of them (0 without overlap).
     `turn` is the number of prompts that built the path, one on the other.
     """
 
@@ -55,14 +71,6 @@ class Visit(NamedTuple):
     overlap: int
     earlier_length: int
     turn: int
-
-    def path_to(self, depth: int) -> tuple[PathPart, ...]:
-        """Return the matched path down to `depth`, at most the overlap."""
-        for at, part in enumerate(self.path):
-            begin = self.path[at + 1].depth if at + 1 < len(self.path) else 0
-            if begin < depth:
-                return (PathPart(part.branch, min(part.depth, depth)), *self.path[at + 1 :])
-        return ()
 
 
 class Extent(NamedTuple):
