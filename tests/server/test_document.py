@@ -83,7 +83,8 @@ def test_one_shared_prefix_of_560(stock_server: Server, sparse_server: Server) -
 def test_the_shared_part_shifts(stock_server: Server, sparse_server: Server) -> None:
     """Hits follow a shared part that gets 100 tokens longer or shorter from run to run.
 
-    The first prompt of each turn is the one that stock computes from the start.
+    The first prompt of each turn is the one that stock computes from the start. A path that is full
+    need not keep two states a grid step apart: the second finds one within the shift.
     """
     document = words(3000, seed=8)
     first: dict[str, list[int]] = {}
@@ -95,7 +96,7 @@ def test_the_shared_part_shifts(stock_server: Server, sparse_server: Server) -> 
             new = server.complete(document[:shared] + words(80, seed=800 + turn), 1)
             again = server.complete(document[:shared] + words(80, seed=900 + turn), 1)
             first[name].append(shared - new.cached_tokens)
-            assert shared - again.cached_tokens < GRID or name == "stock"
+            assert shared - again.cached_tokens < 100 + GRID or name == "stock"
     print(f"gaps of the first prompts: {first}")
     assert max(first["sparse"]) < 3000 // 6
     assert max(first["stock"]) >= 1400
