@@ -9,6 +9,7 @@ from tree_placement._check import invalid
 from tree_placement.policy import PolicySettings, SparsePolicy
 from tree_placement.replay.policies import placements as at
 from tree_placement.replay.policies.learned import LearnedPlacement
+from tree_placement.replay.policies.marconi import Marconi
 from tree_placement.replay.policies.offline import OfflinePlan
 from tree_placement.replay.policies.rules import (
     Placement,
@@ -69,6 +70,7 @@ NAMES = (
     *(f"{rule}_{places}" for rule in _GAP_RULES for places in _GAP_PLACEMENTS),
     "stock",
     "stock_nobr",
+    "marconi",
     "sparse",
     "offline_plan",
 )
@@ -99,6 +101,8 @@ def policy_named(name: str, trace: Trace, budget: Budget, chunk: int = at.CHUNK)
     """
     if name == "offline_plan":
         return OfflinePlan(trace, budget)
+    if name == "marconi":
+        return Marconi(budget)
     if name == "sparse":
         return SparseReplay(SparsePolicy(PolicySettings(grid=budget.grid)))
     rule, _, places = name.partition("_")
