@@ -8,7 +8,8 @@ from state_kernels.gpu import require_triton
 from state_kernels.gpu.terms import KernelTerms
 from state_kernels.numerics import compute_dtype
 
-LARGEST_KEY = 256
+LARGEST_KEY = 128
+"""Tiles of longer keys do not fit beside each other into the memory of a processor."""
 
 
 def require_kernels(terms: KernelTerms | None) -> KernelTerms:

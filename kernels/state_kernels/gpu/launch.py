@@ -127,8 +127,6 @@ class _Kernels:
         self.decays = 1 if self.log_decay.dim() == 2 else self.K
         self.block_k = max(SMALLEST_PRODUCT, triton.next_power_of_2(self.K))
         self.block_decays = 1 if self.decays == 1 else self.block_k
-        # Three TF32 products keep float32's accuracy but for the last bits.
-        self.precision = "ieee" if self.k.dtype == torch.float32 else "tf32x3"
 
     def prepare(self) -> Prepared:
         """Do all work on chunks that needs no state."""
@@ -176,7 +174,6 @@ class _Kernels:
                 BLOCK_K=self.block_k,
                 CHUNK=CHUNK,
                 L2NORM=self.l2norm,
-                PRECISION=self.precision,
             )
         else:
             products_of_keys[(*rows, CHUNK // SMALLEST_PRODUCT)](
@@ -194,7 +191,6 @@ class _Kernels:
                 BLOCK=SMALLEST_PRODUCT,
                 BEFORE=before,
                 L2NORM=self.l2norm,
-                PRECISION=self.precision,
                 num_warps=2,
             )
         return products
@@ -215,7 +211,6 @@ class _Kernels:
             BLOCK_DECAYS=self.block_decays,
             LEVELS=LEVELS,
             L2NORM=self.l2norm,
-            PRECISION=self.precision,
         )
 
     def _solve_low_rank(
@@ -233,7 +228,6 @@ class _Kernels:
             K=self.K,
             BLOCK_K=self.block_k,
             LEVELS=LEVELS,
-            PRECISION=self.precision,
         )
 
     def sweep(
@@ -283,7 +277,6 @@ class _Kernels:
             STARTS_GIVEN=start is not None,
             OUTPUT=output is not None,
             KEEPS=keeps is not None,
-            PRECISION=self.precision,
             num_warps=8,
             # Two would not fit beside tiles of keys' decays.
             num_stages=2 if self.decays == 1 else 1,

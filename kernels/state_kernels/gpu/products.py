@@ -5,7 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from state_kernels.gpu.tiles import l2_normalised, load_tokens, load_vectors, log_decay_to_end
+from state_kernels.gpu.tiles import (
+    PRECISION,
+    l2_normalised,
+    load_tokens,
+    load_vectors,
+    log_decay_to_end,
+)
 
 
 @triton.jit
@@ -22,7 +28,6 @@ def products_of_heads(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     CHUNK: tl.constexpr,
     L2NORM: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     """Write ``[R, HV, CHUNK, CHUNK]`` under decays ``[T, HV]``; the grid is [R, HV].
 
@@ -58,7 +63,6 @@ def products_of_keys(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     BEFORE: tl.constexpr,
     L2NORM: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     """Write ``[R, HV, CHUNK, CHUNK]`` under decays ``[T, HV, K]``; the grid is [R, HV, blocks].
 

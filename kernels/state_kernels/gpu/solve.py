@@ -5,11 +5,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from state_kernels.gpu.tiles import decay_from_start, load_matrix, load_tokens, load_vectors
+from state_kernels.gpu.tiles import (
+    PRECISION,
+    decay_from_start,
+    load_matrix,
+    load_tokens,
+    load_vectors,
+)
 
 
 @triton.jit
-def unit_lower_inverse(lower, LEVELS: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+def unit_lower_inverse(lower, LEVELS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return ``(I + lower)^-1`` of a strictly lower triangular matrix of size ``2 ** LEVELS``.
 
     Inverses of diagonal blocks are joined in pairs, ``-Q^-1 L P^-1`` below them, twice the size
@@ -42,7 +48,6 @@ def solve_delta(  # type: ignore[no-untyped-def]
     BLOCK_DECAYS: tl.constexpr,
     LEVELS: tl.constexpr,
     L2NORM: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     """Turn the decayed products of keys in `values_to_writes` into M in place; write W.
 
@@ -56,7 +61,7 @@ def solve_delta(  # type: ignore[no-untyped-def]
     j = tl.arange(0, CHUNK)[None, :]
     rates = load_tokens(beta, token, 0, count, head, 0, HV, 1, CHUNK, 1)
     system = load_matrix(values_to_writes, matrix, True, CHUNK) * rates
-    solved = unit_lower_inverse(system, LEVELS, PRECISION) * tl.trans(rates)
+    solved = unit_lower_inverse(system, LEVELS) * tl.trans(rates)
     tl.store(values_to_writes + matrix * CHUNK * CHUNK + i * CHUNK + j, solved)
     keys = load_vectors(k, token, count, head // (HV // H), H, K, CHUNK, BLOCK_K, L2NORM)
     keys *= decay_from_start(
@@ -83,7 +88,6 @@ def solve_low_rank(  # type: ignore[no-untyped-def]
     K: tl.constexpr,
     BLOCK_K: tl.constexpr,
     LEVELS: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     """Turn the decayed products of a and k in `values_to_writes` into M in place; write W.
 
@@ -97,7 +101,7 @@ def solve_low_rank(  # type: ignore[no-untyped-def]
     i = tl.arange(0, CHUNK)[:, None]
     j = tl.arange(0, CHUNK)[None, :]
     system = load_matrix(products_with_b, matrix, True, CHUNK)
-    inverse = unit_lower_inverse(-system, LEVELS, PRECISION)
+    inverse = unit_lower_inverse(-system, LEVELS)
     crossing = load_matrix(values_to_writes, matrix, True, CHUNK)
     solved = tl.dot(inverse, crossing, input_precision=PRECISION)
     tl.store(values_to_writes + matrix * CHUNK * CHUNK + i * CHUNK + j, solved)

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from state_kernels.gpu.tiles import (
+    PRECISION,
     decay_from_start,
     load_matrix,
     load_tokens,
@@ -65,7 +66,6 @@ def sweep(  # type: ignore[no-untyped-def]
     STARTS_GIVEN: tl.constexpr,
     OUTPUT: tl.constexpr,
     KEEPS: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     """Run the chunks of a run of tokens, the state ``[BLOCK_V, K]`` in registers.
 
@@ -112,13 +112,6 @@ def sweep(  # type: ignore[no-untyped-def]
             if VALUES_WRITTEN:
                 attention = load_matrix(attention_to_values, matrix, False, CHUNK)
                 result = tl.dot(attention, written, result, input_precision=PRECISION)
-        to_end = log_decay_to_end(log_decay, token, count, head, HV, DECAYS, CHUNK, BLOCK_DECAYS)
-        steps = load_tokens(log_decay, token, 0, count, head, 0, HV, DECAYS, CHUNK, BLOCK_DECAYS)
-        decayed = state * tl.exp(tl.sum(steps, axis=0))[None, :]
-        if VALUES_WRITTEN:
-            along = load_vectors(k, token, count, key_head, H, K, CHUNK, BLOCK_K, L2NORM)
-            along *= tl.exp(to_end)
-            decayed = tl.dot(tl.trans(written), along, decayed, input_precision=PRECISION)
         if CORRECTED:
             i = tl.arange(0, CHUNK)[:, None]
             erase = tl.load(
@@ -132,10 +125,17 @@ def sweep(  # type: ignore[no-untyped-def]
             if OUTPUT:
                 attention = load_matrix(attention_to_writes, matrix, False, CHUNK)
                 result = tl.dot(attention, corrections, result, input_precision=PRECISION)
-            along = load_vectors(b, token, count, key_head, H, K, CHUNK, BLOCK_K, L2NORM)
-            along *= tl.exp(to_end)
-            decayed = tl.dot(tl.trans(corrections), along, decayed, input_precision=PRECISION)
-        state = decayed
+        steps = load_tokens(log_decay, token, 0, count, head, 0, HV, DECAYS, CHUNK, BLOCK_DECAYS)
+        state *= tl.exp(tl.sum(steps, axis=0))[None, :]
+        to_end = tl.exp(
+            log_decay_to_end(log_decay, token, count, head, HV, DECAYS, CHUNK, BLOCK_DECAYS)
+        )
+        if VALUES_WRITTEN:
+            along = load_vectors(k, token, count, key_head, H, K, CHUNK, BLOCK_K, L2NORM) * to_end
+            state = tl.dot(tl.trans(written), along, state, input_precision=PRECISION)
+        if CORRECTED:
+            along = load_vectors(b, token, count, key_head, H, K, CHUNK, BLOCK_K, L2NORM) * to_end
+            state = tl.dot(tl.trans(corrections), along, state, input_precision=PRECISION)
 
         if OUTPUT:
             i = tl.arange(0, CHUNK)
