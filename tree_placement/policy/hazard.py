@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tree_placement.overlap._encoding import Decoder, Encoder
 from tree_placement.policy.columns import Columns, Integers, Reals, StateKind
 
 if TYPE_CHECKING:
@@ -150,6 +151,28 @@ class HazardModel:
         """Write to each live state's place the rates that it serves: its own, and those of the
         states below it that do not live and have no nearer one. O(known states) time."""
         self._kernels().serve(columns, rates, served)
+
+    def write(self, encoder: Encoder, model: int) -> None:
+        """Append what is known of a namespace: int64 number of its weights; float64 weights, their
+        evidence, and the gradient since the last update."""
+        encoder.integers(self._weights.shape[1])
+        for values in (self._weights, self._evidence, self._gradient):
+            encoder.reals(values[model])
+
+    def read(self, decoder: Decoder, model: int) -> None:
+        """Begin a namespace with what `write` appended.
+
+        Raises ValueError where that is of other weights, or of numbers that cannot be learned.
+        """
+        self.begin(model)
+        size = decoder.integers(1).item()
+        if size != self._weights.shape[1]:
+            raise decoder.damaged(f"{size} weights")
+        weights, evidence, gradient = decoder.reals(3 * size).reshape(3, size)
+        if not (np.isfinite(weights + gradient).all() and ((evidence >= 1.0).all())):
+            raise decoder.damaged("weights that are not finite, or without evidence")
+        self._weights[model], self._evidence[model] = weights, evidence
+        self._gradient[model] = gradient
 
     @staticmethod
     def _kernels() -> ModuleType:

@@ -13,14 +13,12 @@ is worth more than the state that it displaces, and goes when it is worth least.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from tree_placement._check import invalid
-from tree_placement.overlap.model import OverlapModel
+from tree_placement.overlap._encoding import Decoder, Encoder
 from tree_placement.path.placement import place
 from tree_placement.policy.branches import PathPart, path_to
 from tree_placement.policy.columns import StateKind
@@ -33,6 +31,7 @@ from tree_placement.policy.hazard import (
     describe,
 )
 from tree_placement.policy.known_states import KnownStates
+from tree_placement.policy.namespaces import Namespace, Namespaces
 from tree_placement.policy.placement import (
     SHORTEST_FORECAST,
     Room,
@@ -42,13 +41,8 @@ from tree_placement.policy.placement import (
 )
 from tree_placement.policy.visits import Extent, PlannedState, PolicySettings, Visit
 
-
-class _Namespace(NamedTuple):
-    """Statistics that prompts of one namespace share: a row of the hazard's weights, and where
-    they leave the tree."""
-
-    model: int
-    overlaps: OverlapModel
+_KIND, _VERSION = b"TPSP", 1
+_SAVED_SETTINGS = ("grid", "bin", "namespaces", "decay")
 
 
 class SparsePolicy:
@@ -68,9 +62,7 @@ class SparsePolicy:
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
         self._hazard = HazardModel()
-        # Row 0 is of states whose namespace is forgotten.
-        self._hazard.begin(0)
-        self._namespaces: OrderedDict[str, _Namespace] = OrderedDict()
+        self._namespaces = Namespaces(settings, self._hazard)
         self._states = KnownStates(self._hazard, settings.missed_states)
 
     def warm_up(self) -> None:
@@ -179,6 +171,58 @@ class SparsePolicy:
         """Forget every state; what was learned stays."""
         self._states.clear()
 
+    def statistics(self) -> bytes:
+        """Return what was learned: how soon prompts resume, and where they leave the tree.
+
+        No state is in it, nor what was learned of single subtrees: they are of one tree, and who
+        reads this begins with an empty one.
+
+        Returns
+        -------
+        bytes
+            ``TPSP``, uint32 version (1), uint32 CRC-32 of the rest; then 8 bytes a number, int64
+            or float64: int64 grid, bin and namespaces of the settings; float64 decay, and number
+            of prompts; the namespaces (`Namespaces.write`). All of it little-endian. The same
+            calls in the same order give the same bytes.
+
+        Notes
+        -----
+        O(bytes) time: about 75 KB a namespace, and 80 bytes a bin.
+        """
+        encoder, settings = Encoder(), self.settings
+        encoder.integers((settings.grid, settings.bin, settings.namespaces))
+        encoder.reals((settings.decay, self._states.now))
+        self._namespaces.write(encoder)
+        return encoder.sealed(_KIND, _VERSION)
+
+    def restore(self, data: bytes) -> None:
+        """Take over what `statistics` returned, in place of everything known.
+
+        Branches that are reported from here on are new ones, whatever their ids. This policy and
+        the one that wrote, its states cleared, then learn the same bits from the same prompts.
+
+        Raises
+        ------
+        ValueError
+            If `data` is of another kind or version, of other settings, or damaged. The policy is
+            then as it was.
+        """
+        decoder, settings = Decoder(data, _KIND, _VERSION), self.settings
+        saved = (*decoder.integers(3).tolist(), decoder.reals(1).item())
+        here = (settings.grid, settings.bin, settings.namespaces, settings.decay)
+        for what, got, need in zip(_SAVED_SETTINGS, saved, here, strict=True):
+            if got != need:
+                fix = f"set that {what}, or begin without the file"
+                raise invalid(f"{what} of the statistics", got, f"{need}, as set", fix)
+        restored = SparsePolicy(settings)
+        restored._states.now = decoder.reals(1).item()
+        if not (restored._states.now >= 0.0 and restored._states.now.is_integer()):
+            raise decoder.damaged(f"{restored._states.now} prompts")
+        restored._namespaces.read(decoder)
+        decoder.finish()
+        self._hazard, self._namespaces = restored._hazard, restored._namespaces
+        self._states = restored._states
+
     def is_live(self, state: int) -> bool:
         """Tell whether `state` was added and not removed since."""
         return state in self._states.links
@@ -250,16 +294,5 @@ class SparsePolicy:
         own = self._hazard.rate_of_new(new) if row is None else self._states.rate(row)
         return own + self._states.spill(path, depth, above)
 
-    def _namespace(self, name: str) -> _Namespace:
-        namespace = self._namespaces.get(name)
-        if namespace is None:
-            model = len(self._namespaces) + 1
-            if len(self._namespaces) >= self.settings.namespaces:
-                model = self._namespaces.popitem(last=False)[1].model
-                self._states.forget_model(model)
-            self._hazard.begin(model)
-            settings = self.settings
-            overlaps = OverlapModel(settings.decay, settings.bin, settings.subtrees)
-            namespace = self._namespaces[name] = _Namespace(model, overlaps)
-        self._namespaces.move_to_end(name)
-        return namespace
+    def _namespace(self, name: str) -> Namespace:
+        return self._namespaces.use(name, self._states.forget_model)
