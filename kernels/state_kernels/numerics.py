@@ -27,18 +27,17 @@ def silu(x: torch.Tensor) -> torch.Tensor:
     return x / (torch.exp(-x) + 1)
 
 
-def l2_normalize(x: torch.Tensor) -> torch.Tensor:
-    """Return ``x / sqrt(sum(x^2) + 1e-6)`` along the last axis."""
-    return x / torch.sqrt(x.square().sum(dim=-1, keepdim=True) + L2_NORM_EPSILON)
+def l2_normalize(x: torch.Tensor, length: float = 1.0) -> torch.Tensor:
+    """Return ``length x / sqrt(sum(x^2) + 1e-6)`` along the last axis."""
+    return x * (length / torch.sqrt(x.square().sum(dim=-1, keepdim=True) + L2_NORM_EPSILON))
 
 
 def queries_and_keys(
     q: torch.Tensor, k: torch.Tensor, scale: float | None, l2norm: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return q times `scale` (``K ** -0.5`` if None), and k, both normalised before if asked."""
-    if l2norm:
-        q, k = l2_normalize(q), l2_normalize(k)
-    return q * query_scale(scale, k), k
+    factor = query_scale(scale, k)
+    return (l2_normalize(q, factor), l2_normalize(k)) if l2norm else (q * factor, k)
 
 
 def query_scale(scale: float | None, k: torch.Tensor) -> float:

@@ -50,7 +50,10 @@ def decayed_products(
     sums = log_decay[..., 0]
     # Above the diagonal they may overflow, and are not used.
     decay = (sums[..., :, None] - sums[..., None, :]).to(left.dtype).exp_()[:, :, None, None]
-    return by_kinds.transpose(3, 4).repeat_interleave(repeat, dim=1).mul_(decay).tril_()
+    by_kinds = by_kinds.transpose(3, 4)
+    decayed = by_kinds.repeat_interleave(repeat, dim=1) if repeat > 1 else by_kinds.contiguous()
+    decayed.mul_(decay).flatten(0, 3).tril_()
+    return decayed
 
 
 def _products_with_key_decays(

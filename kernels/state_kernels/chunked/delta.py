@@ -64,21 +64,19 @@ def prepare_delta(
     beta : Tensor ``[R, HV, 64]``
     """
     sums = summed(log_decay)
-    keys_queries = torch.cat([k, q], dim=2)
-    products = decayed_products(keys_queries, k, sums)
+    reads = torch.cat([k, q], dim=2)
+    products = decayed_products(reads, k, sums)
     repeat = v.shape[1] // k.shape[1]
     if repeat > 1:
-        keys_queries = keys_queries.repeat_interleave(repeat, dim=1)
-    decay = from_start(sums, v.dtype)
-    reads = (by_kind(keys_queries) * decay[:, :, None]).flatten(2, 3)
-    system = products[:, :, 0, 0] * beta[..., None]
+        k, reads = (x.repeat_interleave(repeat, dim=1) for x in (k, reads))
+    by_kind(reads).mul_(from_start(sums, v.dtype)[:, :, None])
     return DeltaRows(
-        keys=keys_queries[:, :, :CHUNK],
+        keys=k,
         reads=reads,
         values=v,
         beta=beta[..., None],
         log_decay=sums,
-        inverse=unit_lower_inverse(system),
+        inverse=unit_lower_inverse(products[:, :, 0, 0] * beta[..., None]),
         attention=products[:, :, 1, 0],
     )
 
