@@ -53,6 +53,12 @@ def test_published_shares(dataset: str, family: str) -> None:
         assert replayed(dataset, strategy) == pytest.approx(share, abs=agreement), strategy
 
 
+@pytest.mark.parametrize("dataset", ENTRIES)
+def test_two_states_by_forecast_save_more_than_eight_by_the_dynamic_program(dataset: str) -> None:
+    by_forecast = replayed(dataset, "forecast_2")
+    assert by_forecast > published(dataset, "dp")["dp_8"] > replayed(dataset, "balanced_2")
+
+
 def test_another_number_of_states_would_be_seen() -> None:
     shares = published("quality_measured", "balanced")
     assert abs(replayed("quality_measured", "balanced_2") - shares["balanced_3"]) > AGREEMENT

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from tree_placement._check import check_count, invalid
-from tree_placement.path import block
+from tree_placement.overlap import OverlapModel
+from tree_placement.path import block, place
 from tree_placement.replay.policies.learned import BIN, INTERVAL, DecayedHistogram
 
 COLUMNS = ("conversation", "prompt_tokens", "matched_tokens")
@@ -94,7 +95,9 @@ def replay_entries(
 
 
 def entry_placement(name: str, log: Sequence[LoggedRequest]) -> EntryPlacement:
-    """Return the placement `block_B`, `balanced_M`, `dp_M` or `tail_D`, for numbers B, M and D.
+    """Return the placement `block_B`, `balanced_M`, `dp_M`, `forecast_M` or `tail_D`.
+
+    B and D are tokens, M states a prompt.
 
     Raises
     ------
@@ -106,9 +109,9 @@ def entry_placement(name: str, log: Sequence[LoggedRequest]) -> EntryPlacement:
     >>> entry_placement("balanced_2", [])(LoggedRequest("a", 1_000, 0))
     [320, 640]
     """
-    found = re.fullmatch(r"(block|balanced|dp|tail)_([1-9]\d{0,8})", name)
+    found = re.fullmatch(r"(block|balanced|dp|forecast|tail)_([1-9]\d{0,8})", name)
     if found is None:
-        need = "block_B, balanced_M, dp_M or tail_D"
+        need = "block_B, balanced_M, dp_M, forecast_M or tail_D"
         raise invalid("placement", name, need, "correct the name")
     family, number = found[1], int(found[2])
     if family == "block":
@@ -117,6 +120,8 @@ def entry_placement(name: str, log: Sequence[LoggedRequest]) -> EntryPlacement:
         return lambda request: _evenly_spaced(request.length, number)
     if family == "tail":
         return lambda request: _on_grid([request.length - number])
+    if family == "forecast":
+        return ForecastPlacement(number)
     return PaperPlacement(number, log)
 
 
@@ -160,6 +165,35 @@ class PaperPlacement:
         masses = self._histogram.masses()
         last = last_states(masses, self._count)
         self._depths = [BIN * state for state in reversed(chosen(last, masses.size - 1))]
+
+
+class ForecastPlacement:
+    """The optimum for this project's forecast, which begins without any knowledge.
+
+    Its statistics are kept for each conversation, from both ends of the prompt, and backed off to
+    those of all (`OverlapModel`).
+
+    Parameters
+    ----------
+    count
+        States at most, >= 1.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._model = OverlapModel()
+        self._lengths: dict[str, int] = {}
+        self._scopes: dict[str, int] = {}
+
+    def __call__(self, request: LoggedRequest) -> Sequence[int]:
+        """Return the depths on a prompt, whose overlap is counted first."""
+        scope = self._scopes.setdefault(request.conversation, len(self._scopes))
+        earlier_length = self._lengths.get(request.conversation, request.length)
+        if request.matched:
+            self._model.observe([scope], request.matched, max(earlier_length, request.matched))
+        self._lengths[request.conversation] = request.length
+        forecast = self._model.forecast([scope], request.length)
+        return list(map(int, place(forecast, self._count, grid=BIN).depths))
 
 
 def _hit(request: LoggedRequest, cache: Sequence[tuple[LoggedRequest, Sequence[int]]]) -> int:
