@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 from tree_placement._check import invalid
 from tree_placement.cli.files import check_folder, write_files
 from tree_placement.cli.interrupts import held
-from tree_placement.cli.parser import Commands
+from tree_placement.cli.parser import Commands, OneLineParser
 
 FORMATS = ("pdf", "png", "svg")
 DESCRIPTION = """\
@@ -34,6 +36,58 @@ def add_parser(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
+    add_out(parser)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Draw all figures, then write all files.
+
+    Raises
+    ------
+    ValueError
+        Where matplotlib is missing or the folder cannot be written to.
+    """
+    out: Path = given.out
+    check_folder("--out", out)
+    figures = figures_package()
+    contents = {}
+    for number, picture in enumerate(figures.PICTURES, start=1):
+        print(f"{number}/{len(figures.PICTURES)} {picture.name}", file=sys.stderr, flush=True)
+        contents[f"{picture.name}.{given.format}"] = figures.render(picture, given.format)
+    write_out(out, contents)
+
+
+def figures_package() -> ModuleType:
+    """Import what draws; raise ValueError where matplotlib is missing."""
+    try:
+        from tree_placement import figures
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        fix = "pip install 'sglang-sparse[figures]'"
+        raise invalid("matplotlib", "no such package", "matplotlib >= 3.9", fix) from None
+    return figures
+
+
+def write_out(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into the folder of `--out`, all or none where a signal comes; print their names.
+
+    Raises
+    ------
+    ValueError
+        Where the folder cannot be written to.
+    """
+    try:
+        with held():
+            write_files(out, contents)
+    except OSError as error:
+        got = error.strerror
+        raise invalid("--out", got, "a folder to write to", f"look at {out}") from None
+    print(*(out / name for name in contents), sep="\n")
+
+
+def add_out(parser: OneLineParser) -> None:
+    """Add the arguments that say where the files go, and of which format the figures are."""
     parser.add_argument(
         "--out",
         type=Path,
@@ -47,33 +101,3 @@ def add_parser(commands: Commands) -> None:
         default="pdf",
         help="pdf and svg are vector graphics, png has 300 dots an inch (default: %(default)s)",
     )
-
-
-def run(given: argparse.Namespace) -> None:
-    """Draw all figures, then write all files.
-
-    Raises
-    ------
-    ValueError
-        Where matplotlib is missing or the folder cannot be written to.
-    """
-    out: Path = given.out
-    check_folder("--out", out)
-    try:
-        from tree_placement import figures
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        fix = "pip install 'sglang-sparse[figures]'"
-        raise invalid("matplotlib", "no such package", "matplotlib >= 3.9", fix) from None
-    contents = {}
-    for number, picture in enumerate(figures.PICTURES, start=1):
-        print(f"{number}/{len(figures.PICTURES)} {picture.name}", file=sys.stderr, flush=True)
-        contents[f"{picture.name}.{given.format}"] = figures.render(picture, given.format)
-    try:
-        with held():
-            write_files(out, contents)
-    except OSError as error:
-        got = error.strerror
-        raise invalid("--out", got, "a folder to write to", f"look at {out}") from None
-    print(*(out / name for name in contents), sep="\n")

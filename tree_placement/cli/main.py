@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tree_placement.cli import figures, replay, solve
+from tree_placement.cli import figures, pareto, replay, solve
 from tree_placement.cli.interrupts import Interrupted, interruptible
 from tree_placement.cli.parser import BAD_INPUT, OneLineParser
 
@@ -37,4 +37,5 @@ def _parser() -> OneLineParser:
     solve.add_parser(commands)
     figures.add_parser(commands)
     replay.add_parser(commands)
+    pareto.add_parser(commands)
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ GRID = 64
 
 
 class Example(NamedTuple):
-    """A tree with its optimal states.
+    """A tree with states on it.
 
     Parameters
     ----------
@@ -26,7 +27,7 @@ class Example(NamedTuple):
     tree
         Weights are probabilities.
     placement
-        The optimum.
+        The states, and what the tree then costs.
     """
 
     name: str
@@ -43,16 +44,20 @@ def examples() -> tuple[Example, ...]:
 
 
 def draw() -> Figure:
-    """Draw the trees from left to right, depth in tokens along the horizontal axis."""
-    solved = examples()
+    """Draw the three trees."""
+    return draw_trees(examples())
+
+
+def draw_trees(solved: Sequence[Example]) -> Figure:
+    """Draw trees, at least one, from left to right: depth in tokens along the horizontal axis."""
     rows = [int(rows_of(each.tree).max()) + 1 for each in solved]
-    figure = column_figure(0.17 * sum(rows) + 1.5)
-    panels = figure.subplots(len(solved), 1, sharex=True, height_ratios=rows)
+    figure = column_figure(0.17 * sum(rows) + 0.4 * len(rows) + 0.8)
+    panels = figure.subplots(len(solved), 1, height_ratios=rows, squeeze=False)[:, 0]
     for axes, example in zip(panels, solved, strict=True):
         _draw_tree(axes, example)
+        axes.set_xlim(left=0)
+        thousands(axes)
     panels[-1].set_xlabel("depth from the root (tokens)")
-    panels[-1].set_xlim(left=0)
-    thousands(panels[-1])
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     return figure
@@ -91,7 +96,8 @@ def _draw_tree(axes: Axes, example: Example) -> None:
     axes.scatter(
         tree.depths[weighty],
         rows[weighty],
-        s=420 * tree.weights[weighty],
+        s=250 * tree.weights[weighty],
+        clip_on=False,
         color=BLUE,
         linewidths=0,
         alpha=0.75,
@@ -112,8 +118,8 @@ def _draw_tree(axes: Axes, example: Example) -> None:
     )
     without = tree_recompute(tree, [])
     axes.set_title(
-        f"{example.name}, {nodes.size} states: mean recompute {without:,.0f} \N{RIGHTWARDS ARROW} "
-        f"{example.placement.cost:,.0f} tokens",
+        f"{example.name}, {nodes.size} states\n"
+        f"mean recompute {without:,.0f} \N{RIGHTWARDS ARROW} {example.placement.cost:,.0f} tokens",
         loc="left",
     )
     axes.set_ylim(rows.max() + 0.7, -0.7)
