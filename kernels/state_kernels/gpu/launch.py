@@ -33,6 +33,9 @@ SMALLEST_PRODUCT = 16
 # Enough programs for one sequence of 32 heads and V = 128 on a GPU of 132 processors.
 LARGEST_VALUE_BLOCK = 32
 
+# Operands of products over more columns of K would not stay in registers.
+LARGEST_KEY_BLOCK = 64
+
 LEVELS = CHUNK.bit_length() - 1
 
 
@@ -126,7 +129,6 @@ class _Kernels:
         self.HV, self.V = self.v.shape[1:]
         self.decays = 1 if self.log_decay.dim() == 2 else self.K
         self.block_k = max(SMALLEST_PRODUCT, triton.next_power_of_2(self.K))
-        self.block_decays = 1 if self.decays == 1 else self.block_k
 
     def prepare(self) -> Prepared:
         """Do all work on chunks that needs no state."""
@@ -208,7 +210,6 @@ class _Kernels:
             K=self.K,
             DECAYS=self.decays,
             BLOCK_K=self.block_k,
-            BLOCK_DECAYS=self.block_decays,
             LEVELS=LEVELS,
             L2NORM=self.l2norm,
         )
@@ -242,6 +243,7 @@ class _Kernels:
         """Take runs from the rows of `start` to rows of `final`."""
         correction = self.correction
         block_v = min(LARGEST_VALUE_BLOCK, max(SMALLEST_PRODUCT, triton.next_power_of_2(self.V)))
+        block_k = min(LARGEST_KEY_BLOCK, self.block_k)
         sweep[len(runs) * self.HV, triton.cdiv(self.V, block_v)](
             self.q,
             self.k,
@@ -267,9 +269,9 @@ class _Kernels:
             K=self.K,
             V=self.V,
             DECAYS=self.decays,
-            BLOCK_K=self.block_k,
+            PARTS=triton.cdiv(self.K, block_k),
+            BLOCK_K=block_k,
             BLOCK_V=block_v,
-            BLOCK_DECAYS=self.block_decays,
             CHUNK=CHUNK,
             L2NORM=self.l2norm,
             CORRECTED=correction is not None,
@@ -277,7 +279,7 @@ class _Kernels:
             STARTS_GIVEN=start is not None,
             OUTPUT=output is not None,
             KEEPS=keeps is not None,
-            num_warps=8,
+            num_warps=4,
             # Two would not fit beside tiles of keys' decays.
             num_stages=2 if self.decays == 1 else 1,
         )

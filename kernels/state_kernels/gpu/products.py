@@ -7,9 +7,11 @@ import triton.language as tl
 
 from state_kernels.gpu.tiles import (
     PRECISION,
+    decay_from_start,
     l2_normalised,
     load_tokens,
     load_vectors,
+    log_decay_of_all,
     log_decay_to_end,
 )
 
@@ -83,19 +85,17 @@ def products_of_keys(  # type: ignore[no-untyped-def]
     place = diagonal + i * CHUNK + j
 
     later = load_vectors(left, first, here, key_head, H, K, BLOCK, BLOCK_K, L2NORM) * scale
-    steps = load_tokens(log_decay, first - shift, shift, here, head, 0, HV, K, BLOCK, BLOCK_K)
-    reads = later * tl.exp(tl.cumsum(steps, axis=0))
+    reads = later * decay_from_start(log_decay, first, here, head, 0, HV, K, BLOCK, BLOCK_K, BEFORE)
     between = tl.zeros([1, BLOCK_K], dtype=tl.float32)
     for back in range(1, block + 1):
         start = first - back * BLOCK
         there = tl.minimum(here + back * BLOCK, BLOCK)
         earlier = load_vectors(right, start, there, key_head, H, K, BLOCK, BLOCK_K, L2NORM)
-        to_end = log_decay_to_end(log_decay, start, there, head, HV, K, BLOCK, BLOCK_K)
+        to_end = log_decay_to_end(log_decay, start, there, head, 0, HV, K, BLOCK, BLOCK_K)
         earlier = earlier * tl.exp(to_end + between)
         result = tl.dot(reads, tl.trans(earlier), input_precision=PRECISION)
         tl.store(place - back * BLOCK, result)
-        whole = load_tokens(log_decay, start, 0, there, head, 0, HV, K, BLOCK, BLOCK_K)
-        between += tl.sum(whole, axis=0)[None, :]
+        between += log_decay_of_all(log_decay, start, there, head, 0, HV, K, BLOCK, BLOCK_K)
 
     column = tl.arange(0, BLOCK_K)[None, :]
     result = tl.zeros([BLOCK, BLOCK], dtype=tl.float32)

@@ -1,4 +1,4 @@
-"""The corrections of a chunk, solved: ``U = M V - W S^T`` for its start state S."""
+"""The corrections of a chunk, solved: ``U = M V + W S^T`` for its start state S."""
 
 from __future__ import annotations
 
@@ -45,13 +45,12 @@ def solve_delta(  # type: ignore[no-untyped-def]
     K: tl.constexpr,
     DECAYS: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    BLOCK_DECAYS: tl.constexpr,
     LEVELS: tl.constexpr,
     L2NORM: tl.constexpr,
 ):
     """Turn the decayed products of keys in `values_to_writes` into M in place; write W.
 
-    ``M = (I + diag(beta) P)^-1 diag(beta)`` and ``W = M exp(G) K``; the grid is [R, HV].
+    ``M = (I + diag(beta) P)^-1 diag(beta)`` and ``W = -M exp(G) K``; the grid is [R, HV].
     """
     CHUNK: tl.constexpr = 1 << LEVELS
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -65,12 +64,12 @@ def solve_delta(  # type: ignore[no-untyped-def]
     tl.store(values_to_writes + matrix * CHUNK * CHUNK + i * CHUNK + j, solved)
     keys = load_vectors(k, token, count, head // (HV // H), H, K, CHUNK, BLOCK_K, L2NORM)
     keys *= decay_from_start(
-        log_decay, token, count, head, HV, DECAYS, CHUNK, BLOCK_DECAYS, BEFORE=False
+        log_decay, token, count, head, 0, HV, DECAYS, CHUNK, BLOCK_K, BEFORE=False
     )
     column = tl.arange(0, BLOCK_K)[None, :]
     tl.store(
         state_to_writes + (matrix * CHUNK + i) * K + column,
-        tl.dot(solved, keys, input_precision=PRECISION),
+        -tl.dot(solved, keys, input_precision=PRECISION),
         mask=column < K,
     )
 
@@ -91,7 +90,7 @@ def solve_low_rank(  # type: ignore[no-untyped-def]
 ):
     """Turn the decayed products of a and k in `values_to_writes` into M in place; write W.
 
-    With P those of a and b, ``M = (I - P)^-1 A`` and ``W = -(I - P)^-1 exp(G') a``, G' being
+    With P those of a and b, ``M = (I - P)^-1 A`` and ``W = (I - P)^-1 exp(G') a``, G' being
     summed up to before each token; the grid is [R, HV].
     """
     CHUNK: tl.constexpr = 1 << LEVELS
@@ -106,10 +105,10 @@ def solve_low_rank(  # type: ignore[no-untyped-def]
     solved = tl.dot(inverse, crossing, input_precision=PRECISION)
     tl.store(values_to_writes + matrix * CHUNK * CHUNK + i * CHUNK + j, solved)
     reads = load_vectors(a, token, count, head // (HV // H), H, K, CHUNK, BLOCK_K, False)
-    reads *= decay_from_start(log_decay, token, count, head, HV, K, CHUNK, BLOCK_K, BEFORE=True)
+    reads *= decay_from_start(log_decay, token, count, head, 0, HV, K, CHUNK, BLOCK_K, BEFORE=True)
     column = tl.arange(0, BLOCK_K)[None, :]
     tl.store(
         state_to_writes + (matrix * CHUNK + i) * K + column,
-        -tl.dot(inverse, reads, input_precision=PRECISION),
+        tl.dot(inverse, reads, input_precision=PRECISION),
         mask=column < K,
     )

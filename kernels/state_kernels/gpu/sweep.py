@@ -10,18 +10,38 @@ from state_kernels.gpu.tiles import (
     decay_from_start,
     load_matrix,
     load_tokens,
-    load_vectors,
+    log_decay_of_all,
     log_decay_to_end,
+    reciprocal_norms,
 )
 
 
 @triton.jit
-def state_tile(  # type: ignore[no-untyped-def]
-    base, row, head, values, keys, row_stride, head_stride, value_stride, key_stride
-):
+def state_tile(base, row, head, values, keys, strides):  # type: ignore[no-untyped-def]
     """Return pointers ``[len(values), len(keys)]`` into states ``[rows, HV, V, K]``."""
-    start = base + row * row_stride + head.to(tl.int64) * head_stride
-    return start + values[:, None] * value_stride + keys[None, :] * key_stride
+    start = base + row * strides[0] + head.to(tl.int64) * strides[1]
+    return start + values[:, None] * strides[2] + keys[None, :] * strides[3]
+
+
+@triton.jit
+def store_state(  # type: ignore[no-untyped-def]
+    state,
+    base,
+    row,
+    head,
+    values,
+    strides,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    PARTS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Store the parts of a state into a row of states ``[rows, HV, V, K]``, in their type."""
+    for part in tl.static_range(PARTS):
+        keys = part * BLOCK_K + tl.arange(0, BLOCK_K)
+        inside = (values < V)[:, None] & (keys < K)[None, :]
+        tile = state_tile(base, row, head, values, keys, strides)
+        tl.store(tile, state[part].to(base.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -56,9 +76,9 @@ def sweep(  # type: ignore[no-untyped-def]
     K: tl.constexpr,
     V: tl.constexpr,
     DECAYS: tl.constexpr,
+    PARTS: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
-    BLOCK_DECAYS: tl.constexpr,
     CHUNK: tl.constexpr,
     L2NORM: tl.constexpr,
     CORRECTED: tl.constexpr,
@@ -67,12 +87,14 @@ def sweep(  # type: ignore[no-untyped-def]
     OUTPUT: tl.constexpr,
     KEEPS: tl.constexpr,
 ):
-    """Run the chunks of a run of tokens, the state ``[BLOCK_V, K]`` in registers.
+    """Run the chunks of a run of tokens, the state in registers.
 
-    The grid is [runs HV, blocks of V]. `runs` ``[N, 5]`` has the first token, the number of tokens,
-    the first chunk, and the rows of `start` and `final`; a last chunk may have fewer tokens here
-    than it was prepared for. `kept_rows` ``[R, 2]`` has, for each chunk, the row of `pool` that
-    takes the state at its end and the row of `kept_starts` that takes the one at its start, or -1.
+    The state ``[BLOCK_V, K]`` is in parts of `BLOCK_K` columns. The grid is [runs HV, blocks of V].
+
+    `runs` ``[N, 5]`` has the first token, the number of tokens, the first chunk, and the rows of
+    `start` and `final`; a last chunk may have fewer tokens here than it was prepared for.
+    `kept_rows` ``[R, 2]`` has, for each chunk, the row of `pool` that takes the state at its end
+    and the row of `kept_starts` that takes the one at its start, or -1.
     """
     run, head = tl.program_id(0) // HV, tl.program_id(0) % HV
     first_token = tl.load(runs + 5 * run)
@@ -81,15 +103,23 @@ def sweep(  # type: ignore[no-untyped-def]
     key_head = head // (HV // H)
     first_value = tl.program_id(1) * BLOCK_V
     values = first_value + tl.arange(0, BLOCK_V)
-    keys = tl.arange(0, BLOCK_K)
-    inside = (values < V)[:, None] & (keys < K)[None, :]
+    i = tl.arange(0, CHUNK)
 
-    if STARTS_GIVEN:
-        row = tl.load(runs + 5 * run + 3)
-        tile = state_tile(start, row, head, values, keys, HV * V * K, V * K, K, 1)
-        state = tl.load(tile, mask=inside, other=0.0).to(tl.float32)
-    else:
-        state = tl.zeros([BLOCK_V, BLOCK_K], dtype=tl.float32)
+    own_strides = (HV * V * K, V * K, K, 1)
+    final_strides = (final_row_stride, final_head_stride, final_value_stride, final_key_stride)
+    pool_strides = (pool_row_stride, pool_head_stride, pool_value_stride, pool_key_stride)
+
+    row = tl.load(runs + 5 * run + 3)
+    state = ()
+    for part in tl.static_range(PARTS):
+        if STARTS_GIVEN:
+            keys = part * BLOCK_K + tl.arange(0, BLOCK_K)
+            inside = (values < V)[:, None] & (keys < K)[None, :]
+            place = state_tile(start, row, head, values, keys, own_strides)
+            tile = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        else:
+            tile = tl.zeros([BLOCK_V, BLOCK_K], dtype=tl.float32)
+        state = state + (tile,)  # noqa: RUF005
 
     for step in range(tl.cdiv(length, CHUNK)):
         token = first_token + step * CHUNK
@@ -99,78 +129,82 @@ def sweep(  # type: ignore[no-untyped-def]
         if KEEPS:
             row = tl.load(kept_rows + 2 * chunk + 1)
             if row >= 0:
-                tile = state_tile(kept_starts, row, head, values, keys, HV * V * K, V * K, K, 1)
-                tl.store(tile, state, mask=inside)
-
+                store_state(
+                    state, kept_starts, row, head, values, own_strides, K, V, PARTS, BLOCK_K
+                )
         written = load_tokens(v, token, 0, count, head, first_value, HV, V, CHUNK, BLOCK_V)
+
+        if CORRECTED:
+            mix = load_matrix(values_to_writes, matrix, False, CHUNK)
+            corrections = tl.dot(mix, written, input_precision=PRECISION)
+            for part in tl.static_range(PARTS):
+                keys = part * BLOCK_K + tl.arange(0, BLOCK_K)
+                erase = tl.load(
+                    state_to_writes + (matrix * CHUNK + i[:, None]) * K + keys[None, :],
+                    mask=(keys < K)[None, :],
+                    other=0.0,
+                )
+                corrections = tl.dot(
+                    erase, tl.trans(state[part]), corrections, input_precision=PRECISION
+                )
         if OUTPUT:
-            reads = load_vectors(q, token, count, key_head, H, K, CHUNK, BLOCK_K, L2NORM) * scale
-            reads *= decay_from_start(
-                log_decay, token, count, head, HV, DECAYS, CHUNK, BLOCK_DECAYS, BEFORE=False
+            result = tl.zeros([CHUNK, BLOCK_V], dtype=tl.float32)
+            factor = scale * reciprocal_norms(
+                q, token, count, key_head, H, K, CHUNK, PARTS, BLOCK_K, L2NORM
             )
-            result = tl.dot(reads, tl.trans(state), input_precision=PRECISION)
+            for part in tl.static_range(PARTS):
+                first = part * BLOCK_K
+                reads = load_tokens(q, token, 0, count, key_head, first, H, K, CHUNK, BLOCK_K)
+                reads *= factor * decay_from_start(
+                    log_decay, token, count, head, first, HV, DECAYS, CHUNK, BLOCK_K, BEFORE=False
+                )
+                result = tl.dot(reads, tl.trans(state[part]), result, input_precision=PRECISION)
             if VALUES_WRITTEN:
                 attention = load_matrix(attention_to_values, matrix, False, CHUNK)
                 result = tl.dot(attention, written, result, input_precision=PRECISION)
-        if CORRECTED:
-            i = tl.arange(0, CHUNK)[:, None]
-            erase = tl.load(
-                state_to_writes + (matrix * CHUNK + i) * K + keys[None, :],
-                mask=(keys < K)[None, :],
-                other=0.0,
-            )
-            mix = load_matrix(values_to_writes, matrix, False, CHUNK)
-            corrections = tl.dot(mix, written, input_precision=PRECISION)
-            corrections -= tl.dot(erase, tl.trans(state), input_precision=PRECISION)
-            if OUTPUT:
+            if CORRECTED:
                 attention = load_matrix(attention_to_writes, matrix, False, CHUNK)
                 result = tl.dot(attention, corrections, result, input_precision=PRECISION)
-        steps = load_tokens(log_decay, token, 0, count, head, 0, HV, DECAYS, CHUNK, BLOCK_DECAYS)
-        state *= tl.exp(tl.sum(steps, axis=0))[None, :]
-        to_end = tl.exp(
-            log_decay_to_end(log_decay, token, count, head, HV, DECAYS, CHUNK, BLOCK_DECAYS)
-        )
-        if VALUES_WRITTEN:
-            along = load_vectors(k, token, count, key_head, H, K, CHUNK, BLOCK_K, L2NORM) * to_end
-            state = tl.dot(tl.trans(written), along, state, input_precision=PRECISION)
-        if CORRECTED:
-            along = load_vectors(b, token, count, key_head, H, K, CHUNK, BLOCK_K, L2NORM) * to_end
-            state = tl.dot(tl.trans(corrections), along, state, input_precision=PRECISION)
-
-        if OUTPUT:
-            i = tl.arange(0, CHUNK)
-            place = ((token + i) * HV + head) * V
+            offset = ((token + i) * HV + head) * V
             tl.store(
-                output + place[:, None] + values[None, :],
+                output + offset[:, None] + values[None, :],
                 result.to(output.dtype.element_ty),
                 mask=(i < count)[:, None] & (values < V)[None, :],
             )
+
+        if CORRECTED:
+            corrections *= reciprocal_norms(
+                b, token, count, key_head, H, K, CHUNK, PARTS, BLOCK_K, L2NORM
+            )
+        if VALUES_WRITTEN:
+            written *= reciprocal_norms(
+                k, token, count, key_head, H, K, CHUNK, PARTS, BLOCK_K, L2NORM
+            )
+        advanced = ()
+        for part in tl.static_range(PARTS):
+            first = part * BLOCK_K
+            to_end = log_decay_to_end(
+                log_decay, token, count, head, first, HV, DECAYS, CHUNK, BLOCK_K
+            )
+            of_all = log_decay_of_all(
+                log_decay, token, count, head, first, HV, DECAYS, CHUNK, BLOCK_K
+            )
+            tile = state[part] * tl.exp(of_all)
+            if VALUES_WRITTEN:
+                along = load_tokens(k, token, 0, count, key_head, first, H, K, CHUNK, BLOCK_K)
+                along *= tl.exp(to_end)
+                tile = tl.dot(tl.trans(written), along, tile, input_precision=PRECISION)
+            if CORRECTED:
+                along = load_tokens(b, token, 0, count, key_head, first, H, K, CHUNK, BLOCK_K)
+                along *= tl.exp(to_end)
+                tile = tl.dot(tl.trans(corrections), along, tile, input_precision=PRECISION)
+            advanced = advanced + (tile,)  # noqa: RUF005
+        state = advanced
+
         if KEEPS:
             row = tl.load(kept_rows + 2 * chunk)
             if row >= 0:
-                tile = state_tile(
-                    pool,
-                    row,
-                    head,
-                    values,
-                    keys,
-                    pool_row_stride,
-                    pool_head_stride,
-                    pool_value_stride,
-                    pool_key_stride,
-                )
-                tl.store(tile, state.to(pool.dtype.element_ty), mask=inside)
+                store_state(state, pool, row, head, values, pool_strides, K, V, PARTS, BLOCK_K)
 
     row = tl.load(runs + 5 * run + 4)
-    tile = state_tile(
-        final,
-        row,
-        head,
-        values,
-        keys,
-        final_row_stride,
-        final_head_stride,
-        final_value_stride,
-        final_key_stride,
-    )
-    tl.store(tile, state.to(final.dtype.element_ty), mask=inside)
+    store_state(state, final, row, head, values, final_strides, K, V, PARTS, BLOCK_K)

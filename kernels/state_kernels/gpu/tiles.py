@@ -66,20 +66,71 @@ def load_vectors(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def decay_from_start(  # type: ignore[no-untyped-def]
-    log_decay,
+def reciprocal_norms(  # type: ignore[no-untyped-def]
+    packed,
     token,
     count,
     head,
     HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     ROWS: tl.constexpr,
+    PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    L2NORM: tl.constexpr,
+):
+    """Return factors ``[ROWS, 1]`` that normalise vectors of the first `count` tokens, or ones."""
+    squares = tl.zeros([ROWS, 1], dtype=tl.float32)
+    if L2NORM:
+        for part in tl.static_range(PARTS):
+            x = load_tokens(
+                packed, token, 0, count, head, part * COLUMNS, HEADS, SIZE, ROWS, COLUMNS
+            )
+            squares += tl.sum(x * x, axis=1)[:, None]
+        factors = 1.0 / tl.sqrt(squares + L2_NORM_EPSILON)
+    else:
+        factors = squares + 1.0
+    return factors
+
+
+@triton.jit
+def load_log_decay(  # type: ignore[no-untyped-def]
+    log_decay,
+    token,
+    low,
+    high,
+    head,
+    column,
+    HEADS: tl.constexpr,
+    DECAYS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Load log decays of keys ``[ROWS, COLUMNS]``, or of a head ``[ROWS, 1]`` if it has but one."""
+    if DECAYS == 1:
+        steps = load_tokens(log_decay, token, low, high, head, 0, HEADS, 1, ROWS, 1)
+    else:
+        steps = load_tokens(log_decay, token, low, high, head, column, HEADS, DECAYS, ROWS, COLUMNS)
+    return steps
+
+
+@triton.jit
+def decay_from_start(  # type: ignore[no-untyped-def]
+    log_decay,
+    token,
+    count,
+    head,
+    column,
+    HEADS: tl.constexpr,
+    DECAYS: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     BEFORE: tl.constexpr,
 ):
-    """Return the decay ``[ROWS, COLUMNS]`` up to after each token, or up to before it."""
+    """Return the decay ``[ROWS, COLUMNS or 1]`` up to after each token, or up to before it."""
     shift = 1 if BEFORE else 0
-    steps = load_tokens(log_decay, token - shift, shift, count, head, 0, HEADS, SIZE, ROWS, COLUMNS)
+    steps = load_log_decay(
+        log_decay, token - shift, shift, count, head, column, HEADS, DECAYS, ROWS, COLUMNS
+    )
     return tl.exp(tl.cumsum(steps, axis=0))
 
 
@@ -89,14 +140,34 @@ def log_decay_to_end(  # type: ignore[no-untyped-def]
     token,
     count,
     head,
+    column,
     HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
+    DECAYS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return the log decay ``[ROWS, COLUMNS]`` from after each token to after the last."""
-    steps = load_tokens(log_decay, token + 1, 0, count - 1, head, 0, HEADS, SIZE, ROWS, COLUMNS)
+    """Return the log decay ``[ROWS, COLUMNS or 1]`` from after each token to after the last."""
+    steps = load_log_decay(
+        log_decay, token + 1, 0, count - 1, head, column, HEADS, DECAYS, ROWS, COLUMNS
+    )
     return tl.cumsum(steps, axis=0, reverse=True)
+
+
+@triton.jit
+def log_decay_of_all(  # type: ignore[no-untyped-def]
+    log_decay,
+    token,
+    count,
+    head,
+    column,
+    HEADS: tl.constexpr,
+    DECAYS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Return the log decay ``[1, COLUMNS or 1]`` over all tokens."""
+    steps = load_log_decay(log_decay, token, 0, count, head, column, HEADS, DECAYS, ROWS, COLUMNS)
+    return tl.sum(steps, axis=0)[None, :]
 
 
 @triton.jit
