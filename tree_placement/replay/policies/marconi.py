@@ -53,8 +53,8 @@ class Marconi:
         for trial in self._trials:
             trial.serve(arrival, cache)
         if self._window_ends is None and self._trials and self._trials[0].has_evicted:
-            window = min(WINDOW_FACTOR * arrival.number, LONGEST_WINDOW)
-            self._window_ends = arrival.number + window
+            seen = arrival.number + 1
+            self._window_ends = seen + min(WINDOW_FACTOR * seen, LONGEST_WINDOW)
         if self._window_ends is not None and arrival.number + 1 >= self._window_ends:
             if self._trials:
                 self._rule = max(self._trials, key=lambda trial: trial.saved).rule
