@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
@@ -22,6 +23,7 @@ from sglang_sparse.options import SparseOptions
 from sglang_sparse.planner import Planner
 from sglang_sparse.requirements import unmet_requirement
 from sglang_sparse.startup import options_of
+from sglang_sparse.statistics import StatisticsFile
 from tree_placement.policy import PolicySettings, SparsePolicy
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ HOOKS: dict[str, tuple[Callable[..., Any], HookType]] = {
     f"{_GDN}.GDNKernelDispatcher.extend": (capture.gdn_extend, HookType.AROUND),
     f"{_SCHEDULER}.get_internal_state": (endpoint.get_internal_state, HookType.AFTER),
     f"{_SCHEDULER}.set_internal_state": (endpoint.set_internal_state, HookType.AROUND),
+    f"{_SCHEDULER}.on_idle": (endpoint.on_idle, HookType.BEFORE),
 }
 """What of SGLang is hooked once the back end is chosen, and how."""
 
@@ -69,8 +72,10 @@ def build(context: TreeCacheBuildContext) -> SparseRadixCache:
     assert isinstance(cache, SparseRadixCache)
     policy = SparsePolicy(_policy_settings(options, grid))
     policy.warm_up()
-    cache.configure(Planner(policy), grid)
-    _announce(cache, options)
+    file = StatisticsFile(Path(options.statistics), policy) if options.statistics else None
+    warm = file is not None and file.read()
+    cache.configure(Planner(policy), grid, file)
+    _announce(cache, options, warm=warm)
     return cache
 
 
@@ -98,11 +103,11 @@ def _install_hooks() -> None:
         )
 
 
-def _announce(cache: SparseRadixCache, options: SparseOptions) -> None:
+def _announce(cache: SparseRadixCache, options: SparseOptions, *, warm: bool) -> None:
     pool = cache.req_to_token_pool
     logger.info(
         "sglang-sparse: grid %d tokens, %d slots (%d rows of running requests), at most %d states "
-        "a path, tree core %s, overlaps in bins of %d tokens decayed by %g",
+        "a path, tree core %s, overlaps in bins of %d tokens decayed by %g, statistics %s",
         cache.grid,
         pool.mamba_allocator.size,
         pool.size,
@@ -110,4 +115,5 @@ def _announce(cache: SparseRadixCache, options: SparseOptions) -> None:
         type(cache.tree_core).__name__,
         options.bin,
         options.decay,
+        f"warm from {options.statistics}" if warm else "cold",
     )

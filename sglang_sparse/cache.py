@@ -24,6 +24,7 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang_sparse.counters import Counters
 from sglang_sparse.integrity import IntegrityReport, check_integrity
 from sglang_sparse.planner import MatchedPath, Planner, has_state, path_to_root
+from sglang_sparse.statistics import StatisticsFile
 from tree_placement.policy import Origin, PlannedState, next_to_admit
 
 logger = logging.getLogger(__name__)
@@ -66,11 +67,12 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     params
         SGLang's, with the states' component overridden by `SparseStateComponent`.
 
-    `planner` and `grid` are set by `configure`, right after construction.
+    `planner`, `grid` and `statistics` are set by `configure`, right after construction.
     """
 
     planner: Planner
     grid: int
+    statistics: StatisticsFile | None
 
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = Counters()
@@ -80,10 +82,14 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         self._integrity: IntegrityReport | None = None
         super().__init__(params)
 
-    def configure(self, planner: Planner, grid: int) -> None:
-        """Set what decides, and the distance between depths where a state can exist."""
+    def configure(
+        self, planner: Planner, grid: int, statistics: StatisticsFile | None = None
+    ) -> None:
+        """Set what decides, the distance between depths where a state can exist, and the file that
+        keeps what the policy learned, if any."""
         self.planner = planner
         self.grid = grid
+        self.statistics = statistics
 
     # Observe
 
@@ -131,6 +137,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             plan.observed = True
             self._count(req, plan, length)
             plan.origin = self.planner.observe(plan.path, length)
+            self.keep_statistics(idle=False)
         if plan.states is None and plan.origin is not None:
             full = self.req_to_token_pool.mamba_allocator.available_size() == 0
             plan.states = self.planner.plan(plan.path, plan.origin, req.prefix_len, length, full)
@@ -342,6 +349,21 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             if has_state(above):
                 self._bound_path(above.id)
                 return
+
+    def keep_statistics(self, *, idle: bool) -> None:
+        """Write what the policy learned to its file, if there is one and it is time."""
+        if self.statistics is not None:
+            self.statistics.save_if_due(self.counters.prompts, idle=idle)
+
+    def save_statistics(self) -> None:
+        """Write what the policy learned to its file, if there is one; return once it is there."""
+        if self.statistics is not None:
+            self.statistics.save(self.counters.prompts)
+
+    def release_host_resources(self) -> None:
+        """Write the statistics, and end as SGLang does: the scheduler stops."""
+        self.save_statistics()
+        super().release_host_resources()
 
     def reset(self) -> None:
         """Empty the tree; SGLang empties the pools itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 from fastapi.responses import JSONResponse
 
 from sglang_sparse.options import BACKEND
+from sglang_sparse.startup import options_of
 
 INTEGRITY = "sparse_integrity"
+SAVE = "sparse_save_statistics"
+SAVE_SECONDS = 10.0
 STATE = "sparse"
 
 
@@ -60,19 +64,54 @@ def get_internal_state(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -
 def set_internal_state(
     original: Callable[..., Any], scheduler: Any, request: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Check the cache's integrity where a request asks for that; pass on every other one.
+    """Check the cache's integrity or save its statistics where a request asks for that; pass on
+    every other one.
 
     A message of SGLang's brings back no more than a flag, so the report waits on the scheduler for
     `get_internal_state`.
     """
-    if INTEGRITY not in request.server_args:
+    cache = scheduler.tree_cache
+    if not {INTEGRITY, SAVE}.intersection(request.server_args):
         return original(scheduler, request, *args, **kwargs)
     from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 
-    cache = scheduler.tree_cache
+    if SAVE in request.server_args:
+        cache.save_statistics()
+        return SetInternalStateReqOutput(updated=True)
     holds = cache.check_integrity(_requests(scheduler)).holds
     setattr(scheduler, INTEGRITY, cache.report())
     return SetInternalStateReqOutput(updated=holds)
+
+
+def on_idle(scheduler: Any, *args: Any, **kwargs: Any) -> None:
+    """Let a scheduler without work write the statistics, if it is time."""
+    scheduler.tree_cache.keep_statistics(idle=True)
+
+
+def shutdown_engine(engine: Any, *args: Any, **kwargs: Any) -> None:
+    """Have an engine's scheduler save its statistics, once: SGLang kills it without a word.
+
+    Nothing where the caller's event loop runs already, nor where the scheduler does not answer in
+    time; what was written while serving is there all the same.
+    """
+    manager = engine.tokenizer_manager
+    if manager is None or not options_of(manager.server_args).statistics:
+        return
+    if getattr(engine, SAVE, False):
+        return
+    setattr(engine, SAVE, True)
+    saving = _save_statistics(manager)
+    try:
+        engine.loop.run_until_complete(saving)
+    except (RuntimeError, TimeoutError):
+        saving.close()
+
+
+async def _save_statistics(manager: Any) -> None:
+    from sglang.srt.managers.io_struct import SetInternalStateReq
+
+    request = SetInternalStateReq(server_args={SAVE: 1})
+    await asyncio.wait_for(manager.set_internal_state(request), SAVE_SECONDS)
 
 
 def _requests(scheduler: Any) -> Iterable[Any]:

@@ -13,7 +13,7 @@ BACKEND = "sparse"
 PREFIX = "sparse_"
 CONFIG = "sparse_config"
 
-_KINDS: dict[type, str] = {int: "whole number", float: "number"}
+_KINDS: dict[type, str] = {int: "whole number", float: "number", str: "text"}
 
 
 class OptionError(ValueError):
@@ -52,6 +52,13 @@ class SparseOptions:
     subtrees: int = field(
         default=4096,
         metadata={"help": "subtrees with statistics of their own, at most, in each namespace"},
+    )
+    statistics: str = field(
+        default="",
+        metadata={
+            "help": "file that keeps what was learned of overlaps and returns over a restart: read "
+            "at start where it exists, written while serving and at the end"
+        },
     )
 
     def __post_init__(self) -> None:
@@ -112,7 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             flag(option.name),
             type=type(option.default),
             default=argparse.SUPPRESS,
-            help=f"{option.metadata['help']} (default: {option.default})",
+            metavar="FILE" if isinstance(option.default, str) else None,
+            help=f"{option.metadata['help']} (default: {option.default or 'none'})",
         )
     group.add_argument(
         flag(CONFIG.removeprefix(PREFIX)),

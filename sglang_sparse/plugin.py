@@ -14,7 +14,7 @@ from sglang.srt.mem_cache.registry import register_radix_cache_backend
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from sglang_sparse import options, startup
-from sglang_sparse.endpoint import serve_http
+from sglang_sparse.endpoint import serve_http, shutdown_engine
 
 _SERVER_ARGS = "sglang.srt.server_args.ServerArgs"
 _ENGINE_MODULE = "sglang.srt.entrypoints.engine"
@@ -33,6 +33,7 @@ def register() -> None:
         serve_http,
         HookType.BEFORE,
     )
+    HookRegistry.register(f"{_ENGINE_MODULE}.Engine.shutdown", shutdown_engine, HookType.BEFORE)
     engine_module = sys.modules.get(_ENGINE_MODULE)
     if engine_module is not None:
         engine_module.Engine.server_args_class = staticmethod(

@@ -11,6 +11,7 @@ from sglang.srt.mem_cache.registry import registered_radix_cache_backends
 
 from sglang_sparse.options import BACKEND, PREFIX, OptionError, SparseOptions
 from sglang_sparse.requirements import unmet_requirement, unmet_setting
+from sglang_sparse.statistics import unmet_statistics
 
 OPTIONS = "_sparse_options"
 FROM_COMMAND_LINE = "_sparse_from_command_line"
@@ -70,6 +71,8 @@ def resolve(original: Callable[..., Any], server_args: Any) -> Any:
     if getattr(server_args, CHECKED, False):
         return original(server_args)
     _refuse(server_args, unmet_setting(server_args))
+    statistics = options_of(server_args).statistics
+    _refuse(server_args, unmet_statistics(statistics) if statistics else None)
     result = original(server_args)
     _refuse(server_args, unmet_requirement(server_args))
     setattr(server_args, CHECKED, True)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import ast
+import asyncio
 import dataclasses
 import enum
 import inspect
+import io
 import json
 import logging
 import os
 import pkgutil
 import re
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -42,6 +47,8 @@ ELSEWHERE: tuple[Any, ...] = (str, dict, list, set, type, Path, os, sys, json)
 ELSEWHERE += (dataclasses, dataclasses.Field, HTTPStatus, FastAPI)
 ELSEWHERE += (argparse, argparse.ArgumentParser, argparse._ArgumentGroup, logging, logging.Logger)
 ELSEWHERE += (torch, torch.Tensor, torch.accelerator, torch.cuda)
+ELSEWHERE += (asyncio, asyncio.AbstractEventLoop, io.BufferedWriter, tempfile)
+ELSEWHERE += (threading, threading.Thread, time, OSError)
 ELSEWHERE += (SimpleNamespace(architectures=[], _replace=None, args=None, kwargs=None),)
 
 

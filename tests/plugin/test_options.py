@@ -69,6 +69,7 @@ def test_help_lists_every_setting_with_its_default() -> None:
         ("--sparse-bin", "(default: 64)"),
         ("--sparse-tail", "(default: 192)"),
         ("--sparse-subtrees", "(default: 4096)"),
+        ("--sparse-statistics", "(default: none)"),
         ("--sparse-config", "JSON"),
     ):
         assert flag in text

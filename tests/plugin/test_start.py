@@ -116,6 +116,7 @@ def test_without_the_flag_only_settings_are_hooked(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(plugin, "register_radix_cache_backend", lambda name, factory: None)
     plugin.register()
     assert sorted(hooked) == [
+        "sglang.srt.entrypoints.engine.Engine.shutdown",
         "sglang.srt.entrypoints.http_server._setup_and_run_http_server",
         "sglang.srt.server_args.ServerArgs.add_cli_args",
         "sglang.srt.server_args.ServerArgs.from_cli_args",
