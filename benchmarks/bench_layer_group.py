@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
-from state_kernels import gated_delta_rule
+from state_kernels import Captures, gated_delta_rule
 from state_kernels.transformers_cache import capture_states, use_state_kernels
 
 # transformers would take its Triton kernels, which cannot run on a CPU.
@@ -33,15 +33,17 @@ sys.modules["fla"] = None  # type: ignore[assignment]
 
 BOUND = 1e-5
 GRID = 64
+Tensors: TypeAlias = tuple[torch.Tensor, ...]
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds of the rounds by both ways, and how far their results are apart."""
+    """Seconds of the rounds by both ways and with captures, and how far results are apart."""
 
     theirs: list[float]
     ours: list[float]
+    captured: list[float]
     difference: float
 
 
@@ -94,6 +96,10 @@ def compare_recurrence(tokens: int, given: argparse.Namespace) -> Comparison:
     q, k, v = torch.randn(3, tokens, 16, 128, generator=generator)
     g = -torch.rand(tokens, 16, generator=generator) / 100
     beta = torch.rand(tokens, 16, generator=generator)
+    cu_seqlens = torch.tensor([0, tokens])
+    depth = torch.tensor(capture_depths(tokens, given.captures))
+    captures = Captures(torch.zeros_like(depth), depth, torch.arange(len(depth)))
+    pool = torch.empty(len(depth), 16, 128, 128)
     chunk_rule = inspect.unwrap(modeling_qwen3_5.torch_chunk_gated_delta_rule)
 
     def theirs() -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,24 +111,27 @@ def compare_recurrence(tokens: int, given: argparse.Namespace) -> Comparison:
         return output[0], state.mT
 
     def ours() -> tuple[torch.Tensor, torch.Tensor]:
-        cu_seqlens = torch.tensor([0, tokens])
         return gated_delta_rule(q, k, v, g, beta, cu_seqlens=cu_seqlens, qk_l2norm=True)
 
-    difference = max(map(relative_difference, ours(), theirs()))
-    first, second = in_turns([theirs, ours], given.repetitions, CLOCKS[given.clock])
-    return Comparison(first, second, difference)
+    def captured() -> tuple[torch.Tensor, torch.Tensor]:
+        return gated_delta_rule(
+            *(q, k, v, g, beta),
+            cu_seqlens=cu_seqlens,
+            qk_l2norm=True,
+            captures=captures,
+            pool=pool,
+        )
+
+    return compare(theirs, ours, captured, given)
 
 
-def compare_group(
-    model: Any, tokens: int, given: argparse.Namespace
-) -> tuple[Comparison, list[float]]:
-    """Time the group by both ways, and ours with captures too."""
+def compare_group(model: Any, tokens: int, given: argparse.Namespace) -> Comparison:
+    """Time the group."""
     from transformers import DynamicCache
 
     generator = torch.Generator().manual_seed(1)
     input_ids = torch.randint(512, (1, tokens), generator=generator)
-    captures = min(given.captures, tokens // GRID)
-    depths = [tokens * place // captures // GRID * GRID for place in range(1, captures + 1)]
+    depths = capture_depths(tokens, given.captures)
 
     def run(context: AbstractContextManager[object]) -> tuple[torch.Tensor, ...]:
         cache = DynamicCache(config=model.config)
@@ -139,17 +148,27 @@ def compare_group(
     def captured() -> tuple[torch.Tensor, ...]:
         return run(capture_states(model, depths))
 
+    return compare(theirs, ours, captured, given)
+
+
+def compare(
+    theirs: Callable[[], Tensors],
+    ours: Callable[[], Tensors],
+    captured: Callable[[], Tensors],
+    given: argparse.Namespace,
+) -> Comparison:
+    """Compare results, then run the three in turns."""
     expected = theirs()
-    results = (ours(), captured())
-    difference = max(
-        relative_difference(*pair)
-        for result in results
-        for pair in zip(result, expected, strict=True)
-    )
-    first, second, third = in_turns(
-        [theirs, ours, captured], given.repetitions, CLOCKS[given.clock]
-    )
-    return Comparison(first, second, difference), third
+    pairs = [pair for run in (ours, captured) for pair in zip(run(), expected, strict=True)]
+    seconds = in_turns([theirs, ours, captured], given.repetitions, CLOCKS[given.clock])
+    first, second, third = seconds
+    return Comparison(first, second, third, max(relative_difference(*pair) for pair in pairs))
+
+
+def capture_depths(tokens: int, captures: int) -> list[int]:
+    """Return depths on the grid at equal distances, the last at the end."""
+    count = min(captures, tokens // GRID)
+    return [tokens * place // count // GRID * GRID for place in range(1, count + 1)]
 
 
 def relative_difference(got: torch.Tensor, expected: torch.Tensor) -> float:
@@ -188,24 +207,23 @@ def main() -> int:
     torch.set_num_threads(given.threads)
     model = build_model()
     print(
-        f"{'tokens':>6}  {'recurrence: tok/s':>17} {'by transformers':>15} {'ratio':<19} "
-        f"{'group: tok/s':>12} {'by transformers':>15} {'ratio':<19} "
-        f"{f'{given.captures} captures':<24} difference"
+        f"{'tokens':>6}  {'':<11}{'tokens/s':>8} {'transformers':>13}  {'ratio':<19} "
+        f"{f'{given.captures} captures add':<25} difference"
     )
     largest = 0.0
     for tokens in given.tokens:
-        alone = compare_recurrence(tokens, given)
-        group, captured = compare_group(model, tokens, given)
-        difference = max(alone.difference, group.difference)
-        largest = max(largest, difference)
-        print(
-            f"{tokens:6}  {tokens / median(alone.ours):17,.0f} "
-            f"{tokens / median(alone.theirs):15,.0f} {ratios(alone.theirs, alone.ours):<19} "
-            f"{tokens / median(group.ours):12,.0f} {tokens / median(group.theirs):15,.0f} "
-            f"{ratios(group.theirs, group.ours):<19} {added(captured, group.ours):<24} "
-            f"{difference:.1e}",
-            flush=True,
-        )
+        for name, measured in (
+            ("recurrence", compare_recurrence(tokens, given)),
+            ("group", compare_group(model, tokens, given)),
+        ):
+            largest = max(largest, measured.difference)
+            print(
+                f"{tokens:6}  {name:<11}{tokens / median(measured.ours):8,.0f} "
+                f"{tokens / median(measured.theirs):13,.0f}  "
+                f"{ratios(measured.theirs, measured.ours):<19} "
+                f"{added(measured.captured, measured.ours):<25} {measured.difference:.1e}",
+                flush=True,
+            )
     if not largest <= BOUND:
         print(f"difference: got {largest:.1e}; need at most {BOUND:.0e}", file=sys.stderr)
         return 1
