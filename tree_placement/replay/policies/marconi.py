@@ -91,17 +91,20 @@ class _Trial:
 def least_recent_and_efficient(alpha: float) -> Eviction:
     """Return the rule by which the least of recency + `alpha` times efficiency goes.
 
-    O(n) time for n live states.
+    What the request itself has just written stays, where there is anything else. O(n) time for n
+    live states.
     """
 
     def victim(arrival: Arrival, cache: Cache) -> State:
-        gaps = [state.gap for state in cache.live]
+        earlier = [state for state in cache.live if state.writer != arrival.number]
+        candidates = earlier or list(cache.live)
+        gaps = [state.gap for state in candidates]
         least, spread = min(gaps), max(max(gaps) - min(gaps), 1)
 
         def score(state: State) -> float:
             recency = 1.0 / (arrival.number - state.used + 1)
             return recency + alpha * (state.gap - least) / spread
 
-        return min(cache.live, key=score)
+        return min(candidates, key=score)
 
     return victim
