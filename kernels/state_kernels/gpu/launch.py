@@ -280,8 +280,8 @@ class _Kernels:
             OUTPUT=output is not None,
             KEEPS=keeps is not None,
             num_warps=4,
-            # Two would not fit beside tiles of keys' decays.
-            num_stages=2 if self.decays == 1 else 1,
+            # The tiles of two chunks would not fit beside each other with two terms to write.
+            num_stages=1 if isinstance(correction, LowRankCorrection) else 2,
         )
 
 

@@ -119,7 +119,7 @@ def sweep(  # type: ignore[no-untyped-def]
             tile = tl.load(place, mask=inside, other=0.0).to(tl.float32)
         else:
             tile = tl.zeros([BLOCK_V, BLOCK_K], dtype=tl.float32)
-        state = state + (tile,)  # noqa: RUF005
+        state = state + (tile,)  # type: ignore[assignment]  # noqa: RUF005
 
     for step in range(tl.cdiv(length, CHUNK)):
         token = first_token + step * CHUNK
@@ -198,7 +198,7 @@ def sweep(  # type: ignore[no-untyped-def]
                 along = load_tokens(b, token, 0, count, key_head, first, H, K, CHUNK, BLOCK_K)
                 along *= tl.exp(to_end)
                 tile = tl.dot(tl.trans(corrections), along, tile, input_precision=PRECISION)
-            advanced = advanced + (tile,)  # noqa: RUF005
+            advanced = advanced + (tile,)  # type: ignore[assignment]  # noqa: RUF005
         state = advanced
 
         if KEEPS:
