@@ -95,8 +95,8 @@ class Cache:
     policy
         Is told of every state that goes.
 
-    `live` are its states, and `line` the segments of the request's path, the deepest first, each
-    with the depth down to which it is taken.
+    `live` are its states, and `segments` those of the request's path, the deepest first, each with
+    the depth down to which it is taken.
     """
 
     def __init__(self, budget: Budget, policy: ReplayPolicy) -> None:
@@ -105,7 +105,7 @@ class Cache:
         self._policy = policy
         self._before: list[State] = []
         self._written: dict[State, None] = {}
-        self.line: list[tuple[Segment, int]] = []
+        self.segments: Sequence[tuple[Segment, int]] = ()
         self._arrival = Arrival(-1, 0, None, 0, 0, (), Match(0, None))
 
     @property
@@ -121,11 +121,6 @@ class Cache:
     def floor(self, depth: int) -> int:
         """Return the last grid depth down to `depth`."""
         return depth // self.budget.grid * self.budget.grid
-
-    @property
-    def segments(self) -> Sequence[tuple[Segment, int]]:
-        """The request's path, the deepest segment first, each with where the path leaves it."""
-        return self.line
 
     def lives_at(self, depth: int) -> bool:
         """Tell whether the request's path has a live state at `depth`."""
@@ -162,12 +157,12 @@ class Cache:
         self._policy.forget(state)
 
     def _segment_at(self, depth: int) -> Segment:
-        return next(segment for segment, end in self.line if segment.begin < depth <= end)
+        return next(segment for segment, end in self.segments if segment.begin < depth <= end)
 
-    def begin(self, arrival: Arrival, line: list[tuple[Segment, int]]) -> None:
-        """Let the policy write states of `arrival`, whose segments `line` holds."""
+    def begin(self, arrival: Arrival, segments: Sequence[tuple[Segment, int]]) -> None:
+        """Let the policy write states of `arrival` on its path, the deepest segment first."""
         self._arrival = arrival
-        self.line = line
+        self.segments = segments
 
     def end(self) -> tuple[tuple[State, ...], tuple[State, ...]]:
         """Return the states written since the last call, and those of before that went."""

@@ -82,7 +82,7 @@ class _Trial:
             live.use(path[0], arrival.number)
         self.saved += start
         own = arrival._replace(start=start, path=path)
-        self._cache.begin(own, cache.line)
+        self._cache.begin(own, cache.segments)
         self.rule.serve(own, self._cache)
         _, evicted = self._cache.end()
         self.has_evicted |= bool(evicted)
