@@ -69,6 +69,8 @@ def compile_for_hopper(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **
 
 def launches_of(rule: Recurrence[Any, Any], size: int, monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Return the shared memory of each launch of a pass with heads of this size in bfloat16."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("nothing is compiled under the interpreter")
     runtime = pytest.importorskip("triton.runtime.jit")
     from state_kernels.gpu.launch import run_kernels
 
