@@ -17,6 +17,9 @@ LEARNING_RATE = 0.3
 AGES, KINDS, USES, SKIPS, RATES, INTERVALS = 16, 8, 8, 4, 20, 17
 ORIGINS, ORIGIN_STEPS = 6, 128
 
+FEWEST_USES = (4, 8, 32)
+"""Uses from which those of 4 and more fall into one step."""
+
 _KIND_AGE = 0
 _KIND_USES_SKIPS = _KIND_AGE + KINDS * AGES
 _USES_AGE = _KIND_USES_SKIPS + KINDS * USES * SKIPS
@@ -43,6 +46,16 @@ def _clipped(x: float, most: int) -> int:
     return int(min(max(math.floor(x + 0.5), 0.0), most))
 
 
+def first_weights() -> Reals:
+    """Return the weights before anything is learned."""
+    weights = np.zeros(WEIGHTS)
+    uses = np.array([0, 1, 2, 3, *FEWEST_USES])
+    prior = np.log((uses[:, None] + 1.0) / (np.arange(SKIPS) + 1.0))
+    table = weights[_KIND_USES_SKIPS:_USES_AGE].reshape(KINDS, USES, SKIPS)
+    table[:, : len(uses)] = prior
+    return weights
+
+
 @compiled
 def _factors(
     age: float,
@@ -56,7 +69,7 @@ def _factors(
 ) -> None:
     """Write the weights' places that a state's families read."""
     age_step = _doublings(age + 1.0, AGES - 1)
-    use_step = uses if uses < 4 else 4 + (uses >= 8) + (uses >= 32)
+    use_step = uses if uses < 4 else 4 + (uses >= FEWEST_USES[1]) + (uses >= FEWEST_USES[2])
     skip_step = min(skips, SKIPS - 1)
     rate_step = _clipped(math.log2((uses + 0.5) / (life + FIRST_AGE)) + 14.0, RATES - 1)
     interval_step = INTERVALS - 1

@@ -6,11 +6,11 @@ The *hazard* of a state is the expected number of times that the next prompt res
 
 a proportional hazard (Cox, "Regression Models and Life-Tables", 1972) over a Pareto-like base, age
 in prompts since one last passed the state. Each family of factors reads one or two quantities, cut
-into few steps, and adds the weight of the step that it finds. Weights begin at 0, where a state is
-worth its gap over its age, and follow the gradient of the Poisson likelihood of what happened (uses
-less expected uses), by steps that shrink as evidence grows (Duchi, Hazan, Singer, "Adaptive
-Subgradient Methods", JMLR 2011). States that do not live are watched too, else only what is kept
-would be seen to return.
+into few steps, and adds the weight of the step that it finds. Weights begin where a state is worth
+its gap over its age, times its uses over its passes by the rule of succession, (uses + 1) / (passes
+since + 1). They follow the gradient of the Poisson likelihood of what happened (uses less expected
+uses), by steps that shrink as evidence grows (Duchi, Hazan, Singer, "Adaptive Subgradient Methods",
+JMLR 2011). States that do not live are watched too, else only what is kept would be seen to return.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class HazardModel:
             self._weights, self._evidence, self._gradient = (
                 np.concatenate((a.reshape(-1, size), b)) for a, b in zip(old, fresh, strict=True)
             )
-        self._weights[model], self._evidence[model], self._gradient[model] = 0.0, 1.0, 0.0
+        self._weights[model] = self._kernels().first_weights()
+        self._evidence[model], self._gradient[model] = 1.0, 0.0
 
     def observe(self, columns: Columns, now: float, used: int | None) -> None:
         """Learn from one prompt, `now`, that would have resumed from row `used` (None: from none).
