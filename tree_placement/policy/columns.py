@@ -72,7 +72,14 @@ def no_columns(origin_fields: int) -> Columns:
 
 
 def lengthened(columns: Columns, rows: int) -> Columns:
-    """Return columns of `rows` rows, zero in the new ones."""
+    """Return columns of `rows` rows, zero in the new ones.
+
+    Examples
+    --------
+    >>> columns = lengthened(no_columns(origin_fields=6), rows=3)
+    >>> columns.origin.shape, columns.known.tolist()
+    ((3, 6), [False, False, False])
+    """
     return Columns._make(
         np.concatenate((column, np.zeros((rows - len(column), *column.shape[1:]), column.dtype)))
         for column in columns

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 
 
 class LiveLinks:
-    """Live states by id, each with its row, its depth, and the nearest live states around it."""
+    """Live states by id, each with its row, its depth, and the nearest live states around it.
+
+    Examples
+    --------
+    >>> links = LiveLinks()
+    >>> links.add(7, row=0, depth=640, above=None, below=())
+    >>> links.add(9, row=1, depth=64, above=None, below=[7])
+    >>> links.gap(7), links.longest_path(9)
+    (576, [7, 9])
+    """
 
     def __init__(self) -> None:
         self.row: dict[int, int] = {}

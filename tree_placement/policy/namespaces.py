@@ -31,6 +31,15 @@ class Namespaces:
         Tells how many there are, and how their overlaps are counted.
     hazard
         Has a row for each. Row 0 is of states whose namespace is forgotten.
+
+    Examples
+    --------
+    >>> namespaces = Namespaces(PolicySettings(namespaces=2), HazardModel())
+    >>> forgotten: list[int] = []
+    >>> [namespaces.use(name, forgotten.append).model for name in ("a", "b", "a", "c")]
+    [1, 2, 1, 2]
+    >>> forgotten
+    [2]
     """
 
     def __init__(self, settings: PolicySettings, hazard: HazardModel) -> None:

@@ -30,6 +30,14 @@ def given_depths(visit: Visit, extent: Extent, settings: PolicySettings) -> dict
     They are the end, the last grid depth; the tail; the junction, where the prompt left the tree;
     and where the end is the prompt's very length, the one before it, since the same prompt sent
     again resumes no deeper: one token is left to compute.
+
+    Examples
+    --------
+    >>> visit = Visit("", path=(), overlap=400, earlier_length=900, turn=1)
+    >>> extent = Extent(start=100, length=1000, states=(), full=False)
+    >>> given = given_depths(visit, extent, PolicySettings())
+    >>> {depth: kind.name for depth, kind in given.items()}
+    {896: 'END', 256: 'JUNCTION', 704: 'TAIL'}
     """
     grid = settings.grid
     computed = extent.length - extent.start

@@ -107,6 +107,17 @@ def next_to_admit(
         Depths of those of the same prompt that have one.
     start
         Depth from which the prompt is computed.
+
+    Examples
+    --------
+    >>> from tree_placement.policy.columns import StateKind
+    >>> from tree_placement.policy.hazard import UNKNOWN_ORIGIN
+    >>> new = NewState(StateKind.END, 1.0, UNKNOWN_ORIGIN, model=1)
+    >>> tail, end = PlannedState(704, 0.03, new), PlannedState(896, 0.03, new)
+    >>> next_to_admit([tail, end], [], 0)[0].depth
+    896
+    >>> next_to_admit([tail], [end.depth], 0) == (tail, 0)
+    True
     """
 
     def above(state: PlannedState) -> int:
