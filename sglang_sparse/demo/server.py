@@ -91,6 +91,11 @@ class Server:
                 env={**os.environ, "HF_HUB_OFFLINE": "1", **(environment or {})},
             )
 
+    @property
+    def pid(self) -> int:
+        """The process that all of the server's descend from."""
+        return self._guard.pid
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,0 +1,105 @@
+"""What the replay predicts of a server: its hits, and how long prefills take with them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from statistics import mean, median
+from typing import NamedTuple
+
+from sglang_sparse.demo.server import Completion
+from sglang_sparse.options import SparseOptions, add_arguments
+from tree_placement.cost import PrefillCost
+from tree_placement.fitting import fit_prefill_cost
+from tree_placement.policy import PolicySettings, SparsePolicy
+from tree_placement.replay import Budget, ReplayPolicy, Trace, replay
+from tree_placement.replay.foresight import upper_bound
+from tree_placement.replay.policies import policy_named
+from tree_placement.replay.policies.sparse import SparseReplay
+
+GRID = 64
+HELD = 3
+"""Slots that one running request holds: its state, and two that track it."""
+
+
+class Predicted(NamedTuple):
+    """The hit of each request in tokens, and the states that live after the last."""
+
+    hits: tuple[int, ...]
+    states: int
+
+
+class Setting(NamedTuple):
+    """What a server has: slots in its whole pool, tokens of KV, tokens of a forward pass."""
+
+    slots: int
+    kv_tokens: int
+    chunk: int
+
+    @property
+    def budget(self) -> Budget:
+        """What is left of it for states and KV while one request runs at a time."""
+        return Budget(slots=max(self.slots - HELD, 0), grid=GRID, kv_tokens=self.kv_tokens)
+
+
+def predicted(
+    trace: Trace, policy: str, sparse_flags: Sequence[str], setting: Setting
+) -> Predicted:
+    """Replay the prompts with the policy of a server, one request at a time."""
+    if policy == "sparse":
+        rule: ReplayPolicy = SparseReplay(SparsePolicy(_settings(sparse_flags)))
+    else:
+        rule = policy_named(policy, trace, setting.budget, setting.chunk)
+    served = replay(trace, rule, setting.budget)
+    return Predicted(tuple(each.hit for each in served), served[-1].live)
+
+
+def oracle_tokens(trace: Trace) -> int:
+    """Return how many tokens a state at every grid depth would serve."""
+    return upper_bound(trace, Budget(grid=GRID))
+
+
+class PrefillTime(NamedTuple):
+    """Seconds to the first token: an overhead that every request pays, and F beyond its hit."""
+
+    cost: PrefillCost
+    overhead: float
+
+    def seconds(self, hit: int, length: int) -> float:
+        """Return the seconds of a prompt that resumes at depth `hit`."""
+        return self.overhead + float(self.cost(length) - self.cost(hit))
+
+    def restoring(self, answers: Iterable[Completion]) -> float | None:
+        """Return the median seconds that resumed requests took beyond that; None without any."""
+        beyond = [
+            answer.first_token - self.seconds(answer.cached_tokens, answer.prompt_tokens)
+            for answer in answers
+            if answer.cached_tokens
+        ]
+        return median(beyond) if beyond else None
+
+    def total(self, hits: Sequence[int], lengths: Sequence[int]) -> float:
+        """Return the seconds of all requests."""
+        return sum(self.seconds(*each) for each in zip(hits, lengths, strict=True))
+
+
+def fitted(whole_prefills: Iterable[tuple[int, float]]) -> PrefillTime:
+    """Fit the prefill time to (tokens, seconds) of prefills of which nothing was cached."""
+    pairs = list(whole_prefills)
+    cost = fit_prefill_cost(pairs)
+    return PrefillTime(cost, mean(seconds - float(cost(tokens)) for tokens, seconds in pairs))
+
+
+def _settings(flags: Sequence[str]) -> PolicySettings:
+    """Return the policy's settings under the flags of the sparse server."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = SparseOptions.from_mapping(vars(parser.parse_known_args(flags)[0]))
+    return PolicySettings(
+        states_per_path=options.states_per_path,
+        grid=GRID,
+        tail=options.tail,
+        decay=options.decay,
+        bin=options.bin,
+        subtrees=options.subtrees,
+    )
