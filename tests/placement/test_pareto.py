@@ -177,6 +177,8 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys, monkeypatch) -> None:
     assert "--limit: got 0" in failed(capsys, *trace, *out, "--limit", 0)
     assert "--trees-after: got 0" in failed(capsys, *trace, *out, "--trees-after", 0)
     assert "--out: got /dev/null/x" in failed(capsys, *trace, "--out", "/dev/null/x")
+    both = ["--trace", written(tmp_path), written(tmp_path, "asked.jsonl")]
+    assert "--trace: got asked twice" in failed(capsys, *both, *out)
     other = written(tmp_path, "asked_blk32.jsonl")
     assert "block ids of 32 tokens" in failed(capsys, "--trace", other, *out)
     monkeypatch.chdir(tmp_path)

@@ -56,10 +56,10 @@ Replay traces with each policy and number of slots, and write into a folder:
 
   pareto    what each policy saves over its slots, with the offline plan, which knows the future
   overlaps  how far from the start, and from the end of an earlier prompt, prompts leave it
-  trees     a star, a comb and a general tree of the traces with the states that the first
-            policy keeps there in the middle number of slots, after the last request; of
-            the trees with at least {STATES} states and at most {LEAVES} ends, those whose branches
-            are the longest against their depth
+  trees     a star, a comb and a general tree of the traces after the last request, with the states
+            that the first policy keeps there in the middle number of slots; of the trees with at
+            least {STATES} states and at most {LEAVES} ends, those whose branches are the longest
+            against their depth
 
 each as a figure, one column wide (86 mm), and as a .csv of what it shows. Formats of traces are
 those of the command replay. A file's name may end in _blkN for blocks of N tokens; else they have
@@ -129,13 +129,31 @@ def run(given: argparse.Namespace) -> None:
     figures_package()
     traces = [_loaded(path, given.limit) for path in given.trace or _default_traces()]
     policies, slots = list(dict.fromkeys(given.policy)), sorted(set(given.slots))
-    if given.trees_after is not None:
-        check_count("--trees-after", given.trees_after, 1, "serve one request at least")
+    _check(given, traces, policies, slots)
     points, places = _replayed(traces, policies, slots, given.trees_after)
     found = {each.name: overlaps(each.trace) for each in traces}
     chosen = _chosen(places)
     figures = drawn(points, found, chosen, given.format)
     write_out(given.out, {**figures, **tables(points, found, chosen)})
+
+
+def _check(
+    given: argparse.Namespace,
+    traces: Sequence[LoadedTrace],
+    policies: Sequence[str],
+    slots: Sequence[int],
+) -> None:
+    """Raise ValueError, before the work, for what would end it later."""
+    names = [each.name for each in traces]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise invalid("--trace", f"{twice} twice", "names that differ", "rename a file")
+    for count in slots:
+        budget = Budget(slots=count)
+    for policy in policies:
+        policy_named(policy, traces[0].trace.first(1), budget)
+    if given.trees_after is not None:
+        check_count("--trees-after", given.trees_after, 1, "serve one request at least")
 
 
 def _default_traces() -> list[Path]:
