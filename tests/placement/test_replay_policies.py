@@ -7,9 +7,9 @@ from itertools import combinations
 import pytest
 from replay_checker import checked_hits
 from shared_traces import TRACES, Cell, grid_of, measured, shared_trace
-from test_replay import GRID, lines_of, random_trace
+from test_replay import BLOCK, GRID, lines_of, random_trace
 
-from tree_placement.replay import Budget, Served, replay
+from tree_placement.replay import Budget, Served, replay, trace_of_prompts
 from tree_placement.replay.foresight import Use, best_uses, possible_uses, upper_bound
 from tree_placement.replay.policies import DENSE, NAMES, policy_named
 
@@ -107,6 +107,14 @@ def test_every_policy_keeps_to_what_a_cache_can_do(name: str) -> None:
     served = replay(trace, policy_named(name, trace, budget), budget)
     hits = checked_hits(trace, GRID, budget.slots, lines_of(served))
     assert sum(hits) <= upper_bound(trace, budget)
+
+
+@pytest.mark.parametrize("name", [name.replace("_N", "_3") for name in NAMES if name != "none"])
+def test_without_a_bound_all_find_room(name: str) -> None:
+    prompts = [[*range(2_000), *range(first, first + 700)] for first in range(3_000, 8_000, 1_000)]
+    trace, budget = trace_of_prompts(prompts * 2, BLOCK), Budget(slots=None, grid=GRID)
+    served = replay(trace, policy_named(name, trace, budget), budget)
+    assert any(checked_hits(trace, GRID, None, lines_of(served)))
 
 
 @pytest.mark.parametrize("name", [name.replace("_N", "_3") for name in NAMES])

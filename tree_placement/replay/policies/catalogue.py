@@ -10,7 +10,7 @@ from tree_placement.policy import PolicySettings, SparsePolicy
 from tree_placement.replay.policies import placements as at
 from tree_placement.replay.policies.learned import LearnedPlacement
 from tree_placement.replay.policies.marconi import Marconi
-from tree_placement.replay.policies.offline import OfflinePlan
+from tree_placement.replay.policies.offline import offline_plan
 from tree_placement.replay.policies.rules import (
     Placement,
     RulePolicy,
@@ -100,7 +100,7 @@ def policy_named(name: str, trace: Trace, budget: Budget, chunk: int = at.CHUNK)
     'RulePolicy'
     """
     if name == "offline_plan":
-        return OfflinePlan(trace, budget)
+        return offline_plan(trace, budget)
     if name == "marconi":
         return Marconi(budget)
     if name == "sparse":

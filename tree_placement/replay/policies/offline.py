@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from tree_placement.replay.foresight import best_uses, possible_uses
-from tree_placement.replay.simulator import Arrival, Budget, Cache
+from collections.abc import Sequence
+
+from tree_placement.replay.foresight import Use, best_uses, possible_uses
+from tree_placement.replay.simulator import Arrival, Budget, Cache, replay
 from tree_placement.replay.states import State
 from tree_placement.replay.trace import Trace
 
 NEVER = 1 << 62
+
+
+def offline_plan(trace: Trace, budget: Budget) -> OfflinePlan:
+    """Return a plan for a trace that is replayed under a budget.
+
+    It is made twice, the second time without the uses that the first could not carry out.
+
+    Examples
+    --------
+    >>> from tree_placement.replay import trace_of_prompts
+    >>> prompts = [range(640), range(900, 1540), range(700), range(900, 1600)]
+    >>> trace, budget = trace_of_prompts(prompts, 16), Budget(slots=2)
+    >>> [served.hit for served in replay(trace, offline_plan(trace, budget), budget)]
+    [0, 0, 640, 640]
+    """
+    uses = possible_uses(trace, budget.grid)
+    slots = budget.slots if budget.slots is not None else len(uses)
+    draft = OfflinePlan(uses, slots)
+    replay(trace, draft, budget)
+    feasible = [tuple(use for use in each if use not in draft.missed) for each in uses]
+    return OfflinePlan(feasible, slots)
 
 
 class OfflinePlan:
@@ -19,23 +42,16 @@ class OfflinePlan:
 
     Parameters
     ----------
-    trace
-        The whole trace, as it will be replayed.
-    budget
-        As it will be replayed under; with slots.
+    uses
+        Those possible, by request.
+    slots
+        Of the budget.
 
-    Examples
-    --------
-    >>> from tree_placement.replay import replay, trace_of_prompts
-    >>> prompts = [range(640), range(900, 1540), range(700), range(900, 1600)]
-    >>> trace, budget = trace_of_prompts(prompts, 16), Budget(slots=2)
-    >>> [served.hit for served in replay(trace, OfflinePlan(trace, budget), budget)]
-    [0, 0, 640, 640]
+    `missed` are the chosen uses that could not be carried out.
     """
 
-    def __init__(self, trace: Trace, budget: Budget) -> None:
-        uses = possible_uses(trace, budget.grid)
-        slots = budget.slots if budget.slots is not None else len(uses)
+    def __init__(self, uses: Sequence[Sequence[Use]], slots: int) -> None:
+        self.missed: set[Use] = set()
         self._chosen = [dict[int, int]() for _ in uses]
         self._possible = [dict[int, int]() for _ in uses]
         for of_request in reversed(uses):
@@ -55,8 +71,11 @@ class OfflinePlan:
             self._kept_until[state] = chosen.get(state.depth, self._kept_until[state])
             self._next_use[state] = possible.get(state.depth, self._next_use[state])
         depths = cache.depths()
+        passed = {state.depth for state in arrival.path}
         for depth, until in chosen.items():
-            if depth in depths and not cache.lives_at(depth):
+            if depth <= arrival.start and depth not in passed:
+                self.missed.add(Use(now, until, depth))
+            elif depth in depths and not cache.lives_at(depth):
                 if cache.is_full:
                     cache.evict(self._least_wanted(cache, now))
                 self._write(cache, depth, until, until)

@@ -51,7 +51,7 @@ class SparseReplay:
             turn=segment.level + 1 if segment is not None else 0,
         )
         origin = self._policy.observe(visit, arrival.length)
-        if not cache.budget.slots:
+        if cache.budget.slots == 0:
             return
         planned = self._policy.plan(
             visit, origin, Extent(arrival.start, arrival.length, states, cache.is_full)
