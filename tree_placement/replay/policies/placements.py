@@ -12,9 +12,10 @@ Each is a `Placement`, or makes one. Depths are in tokens; what is off the grid 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from tree_placement.path import block, logarithmic, square_root
+from tree_placement.path import block, logarithmic
 from tree_placement.replay.policies.rules import Placement
 from tree_placement.replay.simulator import Arrival, Cache
 
@@ -72,8 +73,9 @@ def evenly_spaced(count: int) -> Placement:
 
 
 def square_roots(arrival: Arrival, cache: Cache) -> Iterable[int]:
-    """Every multiple of the square root of the length."""
-    return map(int, square_root(arrival.length, grid=cache.budget.grid))
+    """Every multiple of the square root of the length, or of the grid where that is wider."""
+    grid = cache.budget.grid
+    return map(int, block(arrival.length, max(math.isqrt(arrival.length), grid), grid=grid))
 
 
 def doublings(arrival: Arrival, cache: Cache) -> Iterable[int]:
