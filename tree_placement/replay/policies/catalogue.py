@@ -44,7 +44,8 @@ _PLACEMENTS: dict[str, Placement] = {
     "tensorrt_llm": at.tensorrt_llm(2_048, from_start=[512], from_end=[64]),
     "llama_cpp": at.llama_cpp(32, 8_192, anchors=[516, 4]),
 }
-"""Placements kept under least recently used."""
+"""Placements kept under least recently used. Where a system leaves its numbers to the user, those
+here are for prompts of a few thousand tokens."""
 
 _COUNTED: dict[str, Callable[[int], Placement]] = {
     "block": at.blocks,
