@@ -147,12 +147,11 @@ def test_bars_are_the_shares_of_distances() -> None:
     for axes, distances in zip(figure.axes, (near, far, near, far), strict=True):
         shares, edges, _ = axes.patches[0].get_data()
         assert shares.sum() == pytest.approx(1.0)
-        for low, high, share in zip(edges, edges[1:], shares, strict=False):
-            within = (distances >= low) & (distances < high)
-            if low < 16:
-                within = distances < high
-            assert share == within.mean()
+        for low, high, share in zip([-np.inf, *edges[1:]], edges[1:], shares, strict=False):
+            assert share == ((distances >= low) & (distances < high)).mean()
     assert figure.axes[0].patches[0].get_data().values[0] == 0.5
+    labels = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert labels == ["16", "256", "4k", "64k"]
 
 
 def test_the_same_bytes_each_time() -> None:

@@ -27,7 +27,7 @@ class Distances(NamedTuple):
 def draw(traces: Sequence[Distances]) -> Figure:
     """Draw both distributions of each trace, at least one, over the logarithm of the distance.
 
-    The first bar holds all distances up to `FIRST` tokens.
+    The first bar holds all distances below `FIRST` tokens.
     """
     figure = column_figure(0.95 * len(traces) + 0.75)
     rows = figure.subplots(len(traces), 2, sharex=True, sharey="row", squeeze=False)
@@ -42,7 +42,7 @@ def draw(traces: Sequence[Distances]) -> Figure:
         row[0].set_title(f"{trace}, {both[0].size:,} overlaps", loc="left")
     for axes, name in zip(rows[-1], ("from the start", "from the earlier end"), strict=True):
         axes.set_xscale("log", base=2)
-        ticks = [16**power for power in range(1, 6) if edges[0] < 4**power < edges[-1]]
+        ticks = [16**power for power in range(1, 6) if edges[0] < 16**power < edges[-1]]
         axes.set_xticks(ticks, [_short(tick) for tick in ticks])
         axes.minorticks_off()
         axes.set_xlabel(f"tokens {name}")
