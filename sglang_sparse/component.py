@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,13 +21,15 @@ _RECORD = "sparse_branch"
 class Branch:
     """What one prompt added to the tree, however often it is split later.
 
-    A prompt that goes on from a leaf continues the leaf's branch. `length` is the number of tokens
-    of the prompt that added this node, `turn` that of the prompts that built the path down to it.
+    A prompt that goes on from a leaf continues the leaf's branch, unless the branch is `cut` there:
+    more tokens of it followed, which the tree dropped. `length` is the number of tokens of the
+    prompt that added this node, `turn` that of the prompts that built the path down to it.
     """
 
     id: int
     length: int
     turn: int
+    cut: bool = False
 
 
 def branch_of(node: Any) -> Branch | None:
@@ -72,13 +74,18 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         cache_actions: list[Any],
         target: EvictLayer = EvictLayer.DEVICE,
     ) -> tuple[int, int]:
-        """Free a node's state, for whatever reason it goes, and tell the planner."""
+        """Free a node's state, for whatever reason it goes, and tell the planner.
+
+        SGLang frees all layers of a leaf that it drops with its KV.
+        """
         held = node.component_data[self.component_type].value is not None
         freed: tuple[int, int] = super().evict_component(
             node, device_frees, host_frees, cache_actions, target=target
         )
         if held and EvictLayer.DEVICE in target:
             self.cache.planner.state_gone(node)
+        if target == EvictLayer.ALL:
+            self._cut_above(node)
         return freed
 
     def _evict_device_start(self, request_cnt: int) -> None:
@@ -167,6 +174,14 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
                 return self.tree_core.node_by_id(state)
         return self.tree_core.lru_lists[self.component_type].get_lru_no_lock()
 
+    def _cut_above(self, leaf: Any) -> None:
+        """Note that a leaf's tokens go, and that its branch is not continued from what stays."""
+        self.cache.planner.tokens_gone(leaf)
+        record = branch_of(leaf.parent)
+        if record is not None:
+            metadata = leaf.parent.component_data[self.component_type].metadata
+            metadata[_RECORD] = replace(record, cut=True)
+
     def _set_branch(self, node: Any) -> None:
         """Record the branch of a new leaf, and of the new nodes that it may have above it."""
         new = [node]
@@ -175,7 +190,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         length = self.cache.publishing_length()
         continued = branch_of(above)
         turn = continued.turn + 1 if continued is not None else 1
-        if continued is not None and len(above.children) == 1:
+        if continued is not None and len(above.children) == 1 and not continued.cut:
             record = Branch(continued.id, length, turn)
         else:
             record = Branch(self._next_branch, length, turn)

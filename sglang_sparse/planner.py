@@ -141,6 +141,14 @@ class Planner:
         if self.policy.is_live(node.id):
             self.policy.remove(node.id)
 
+    @_survives(None)
+    def tokens_gone(self, leaf: Any) -> None:
+        """Forget what is known of a leaf's tokens, which the tree drops."""
+        path = path_parts(path_to_root(leaf))
+        if path:
+            begin = path[0].depth - len(leaf.key)
+            self.policy.cut((path[0]._replace(depth=begin), *path[1:]))
+
     @_survives(NO_STATE)
     def surplus(self, state: int, may_go: Callable[[int], bool]) -> int | None:
         """Return a state to give up because a path through `state` has too many, None if none."""

@@ -10,8 +10,11 @@ from cache_checks import check
 from cache_fixtures import CacheHarness, Running
 from cache_pools import configurations
 from sglang.srt.mem_cache.common import checkpoint_kv_cache
+from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
+from sglang_sparse import component
 from sglang_sparse.cache import PendingCapture
+from sglang_sparse.planner import path_parts, path_to_root
 
 
 def harness_of(states_per_path: int = 4, **pools: int) -> CacheHarness:
@@ -323,3 +326,89 @@ def test_an_aborted_request_publishes_nothing_and_frees_its_slots() -> None:
     assert not harness.states()
     assert harness.slots.available_size() == harness.slots.size
     check(harness)
+
+
+def known_since(harness: CacheHarness, tokens: Sequence[int]) -> dict[int, int]:
+    """Return the states that the policy knows of on a prompt's path: depths, and since which
+    prompt."""
+    states = harness.cache.planner.policy._states
+    result = harness.look(tokens, None, None)
+    node = harness.cache.tree_core.node_by_id(result.last_visited_node_id)
+    rows = states.on_path(path_parts(path_to_root(node)))
+    return {states.depth(row): int(states._columns.written[row]) for row in rows}
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["", "control: not told"])
+def test_states_known_on_dropped_tokens_are_forgotten(
+    told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes to the same place later is other content, and is not credited with them."""
+    harness = harness_of(rows=3, slots=60)
+    if not told:
+        monkeypatch.setattr(harness.cache.planner, "tokens_gone", lambda leaf: None)
+        monkeypatch.setattr(component, "replace", lambda record, cut: record)
+    trunk, dropped = tokens_of(96), tokens_of(100, seed=1)
+    serve(harness, 1, trunk)
+    serve(harness, 2, trunk + dropped)
+    assert max(known_since(harness, trunk + dropped)) > 96
+    harness.evict(harness.slots.size, 96)
+    assert harness.look(trunk + dropped, None, None).full_kv_hit_length == 96
+    other = trunk + tokens_of(100, seed=2)
+    serve(harness, 3, other)
+    deeper = [since for depth, since in known_since(harness, other).items() if depth > 96]
+    assert deeper
+    assert (min(deeper) < 3) is not told
+
+
+def test_a_branch_that_was_cut_is_not_continued() -> None:
+    """Statistics of a subtree are of one content; a prompt that goes on from a whole leaf adds to
+    it."""
+    harness = harness_of(rows=3, slots=60)
+    trunk, dropped = tokens_of(96), tokens_of(100, seed=1)
+    serve(harness, 1, trunk)
+    serve(harness, 2, trunk + dropped)
+    assert branches(harness) == {1}
+    harness.evict(0, 96)
+    assert branches(harness) == {1}
+    serve(harness, 3, trunk + tokens_of(100, seed=2))
+    assert branches(harness) == {1, 2}
+
+
+def branches(harness: CacheHarness) -> set[int]:
+    records = [component.branch_of(node) for node, _ in harness.walk()]
+    return {record.id for record in records if record is not None}
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["", "control: looks twice"])
+def test_with_every_slot_of_running_requests_nothing_spins(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No slot is free and every state is locked: an eviction ends after one look at each, the
+    requests go on, and once they end everything can go again."""
+    harness = harness_of(rows=2, slots=8)
+    running = [computed(harness, row, tokens_of(100, seed=row)) for row in range(2)]
+    for each in running:
+        harness.publish(each)
+    states = harness.cache.components[ComponentType.MAMBA]
+    assert harness.slots.available_size() + harness.cache.mamba_evictable_size() == 0
+    live = len(harness.states())
+    assert live == 2
+    order = harness.cache.planner.eviction_order
+    monkeypatch.setattr(
+        harness.cache.planner, "eviction_order", lambda: (s for s in order() for _ in range(times))
+    )
+    looked = count_calls(states, "may_go")
+    assert harness.evict(3, 0).mamba_num_evicted == 0
+    assert (len(looked) == live) is (times == 1)
+    looked.clear()
+    assert states.least_valuable() is None
+    assert (len(looked) == live) is (times == 1)
+    for each in running:
+        assert harness.decode(each, range(12))
+        check(harness)
+    for each in running:
+        harness.finish(each)
+        check(harness)
+    left = len(harness.states())
+    assert left >= live
+    assert harness.evict(8, 0).mamba_num_evicted == left

@@ -78,6 +78,16 @@ class Branch:
             yield from branch.rows[bisect_right(branch.depths, down_to) :]
             waiting += [(c, 0) for c in branch.children.values() if c.begin >= down_to]
 
+    def rows_cut_at(self, depth: int) -> Iterator[int]:
+        """Yield the rows that are lost where the tree holds the branch down to `depth` only.
+
+        Branches that begin right there are others' continuations, and stay.
+        """
+        yield from self.rows[bisect_right(self.depths, depth) :]
+        for child in self.children.values():
+            if child.begin > depth:
+                yield from child.rows_below(0)
+
 
 class Branches:
     """The branches that have known states, or lead to one that has."""

@@ -216,6 +216,17 @@ class KnownStates:
             key=lambda state: (saved[self.links.row[state]], state),
         )
 
+    def cut(self, branch: int, depth: int) -> None:
+        """Forget the states that do not live deeper than `depth` on a branch.
+
+        Time is linear in their number.
+        """
+        on = self._branches.get(branch)
+        if on is not None:
+            for row in list(on.rows_cut_at(depth)):
+                if not self._columns.live[row]:
+                    self._forget(row)
+
     def forget_model(self, model: int) -> None:
         """Forget the states of a namespace that do not live; those that do are of none now."""
         of_model = self._columns.known & (self._columns.model == model)

@@ -167,6 +167,14 @@ class SparsePolicy:
         """Let a state live no longer; those that had it nearest have the one above it now."""
         self._states.remove(state)
 
+    def cut(self, path: Sequence[PathPart]) -> None:
+        """Forget what is known deeper than the end of a path: the tree dropped the tokens there.
+
+        What comes there later is other content, on a branch of its own. Time is linear in the
+        known states that are forgotten.
+        """
+        self._states.cut(*path[0])
+
     def clear_states(self) -> None:
         """Forget every state; what was learned stays."""
         self._states.clear()
