@@ -47,7 +47,7 @@ def predicted(
 ) -> Predicted:
     """Replay the prompts with the policy of a server, one request at a time."""
     if policy == "sparse":
-        rule: ReplayPolicy = SparseReplay(SparsePolicy(_settings(sparse_flags)))
+        rule: ReplayPolicy = SparseReplay(SparsePolicy(_settings(sparse_flags)), setting.chunk)
     else:
         rule = policy_named(policy, trace, setting.budget, setting.chunk)
     served = replay(trace, rule, setting.budget)

@@ -110,13 +110,28 @@ def test_predictions_are_the_replay_s_with_what_a_request_leaves() -> None:
     rule = policy_named("stock", trace(), budget)
     assert predicted_hits("stock") == [each.hit for each in replay(trace(), rule, budget)]
     settings = PolicySettings(grid=64, states_per_path=2, tail=320)
-    rule = SparseReplay(SparsePolicy(settings))
+    rule = SparseReplay(SparsePolicy(settings), SETTING.chunk)
     flags = ["--sparse-states-per-path", "2", "--sparse-tail", "320", "--log-level", "info"]
     own = predicted(trace(), "sparse", flags, SETTING)
     assert list(own.hits) == [each.hit for each in replay(trace(), rule, budget)]
     assert list(own.hits) != predicted_hits("sparse"), "the flags matter"
     lengths = [len(prompt) for prompt in prompts()]
     assert sum(own.hits) <= oracle_tokens(trace()) < sum(lengths)
+
+
+@pytest.mark.parametrize("chunk", [256, 8_192])
+def test_a_server_keeps_the_end_of_each_pass_worth_it_or_not(chunk: int) -> None:
+    def ends(rule: SparseReplay) -> list[bool]:
+        live: set[tuple[int, int]] = set()
+        kept = []
+        for number, each in enumerate(replay(trace(), rule, Budget(slots=3, grid=64))):
+            live -= {(state.writer, state.depth) for state in each.evicted}
+            live |= {(number, state.depth) for state in each.written}
+            kept.append((number, each.length // 64 * 64) in live)
+        return kept
+
+    assert all(ends(SparseReplay(SparsePolicy(PolicySettings(grid=64)), chunk)))
+    assert not all(ends(SparseReplay(SparsePolicy(PolicySettings(grid=64)))))
 
 
 def test_the_fitted_time_is_the_one_that_made_the_pairs() -> None:

@@ -24,6 +24,9 @@ class SparseReplay:
     ----------
     policy
         Sees what a live cache would tell it, and nothing more.
+    chunk
+        Tokens of a forward pass of a server that keeps the state at the last grid depth of each,
+        worth its slot or not, as SGLang does; None keeps what is worth it alone.
 
     Examples
     --------
@@ -35,12 +38,13 @@ class SparseReplay:
     [False, True, True, True]
     """
 
-    def __init__(self, policy: SparsePolicy) -> None:
+    def __init__(self, policy: SparsePolicy, chunk: int | None = None) -> None:
         self._policy = policy
+        self._chunk = chunk
         self._live: dict[int, State] = {}
 
     def serve(self, arrival: Arrival, cache: Cache) -> None:
-        """Write the planned states that are worth their slots."""
+        """Write the planned states that are worth their slots, and those that are always kept."""
         states = tuple(state.id for state in arrival.path)
         segment = arrival.match.segment
         visit = Visit(
@@ -59,21 +63,53 @@ class SparseReplay:
         path = _parts(cache.segments)
         self._policy.publish(path, planned)
         waiting = [each for each in planned if not cache.lives_at(each.depth)]
-        taken: list[int] = []
-        while waiting:
-            best, above = next_to_admit(waiting, taken, arrival.start)
-            if not self._take_slot(cache, best, above):
-                break
-            waiting.remove(best)
-            taken.append(best.depth)
-            state = cache.write(best.depth)
-            self._add(state, path, best)
-            self._bound_path(cache, state)
+        if self._chunk is None:
+            self._admit(cache, path, waiting, arrival.start)
+            return
+        for start in range(arrival.start, arrival.length, self._chunk):
+            computed = min(self._chunk, arrival.length - start)
+            last = start + cache.floor(computed)
+            of_pass = [each for each in waiting if start < each.depth < last]
+            self._admit(cache, path, of_pass, start)
+            self._keep(cache, path, planned, last)
 
     def forget(self, state: State) -> None:
         """Take note that a state goes."""
         del self._live[state.id]
         self._policy.remove(state.id)
+
+    def _admit(
+        self, cache: Cache, path: tuple[PathPart, ...], waiting: list[PlannedState], start: int
+    ) -> None:
+        """Write states of a pass from `start` on, the best first, while they are worth a slot."""
+        taken: list[int] = []
+        while waiting:
+            best, above = next_to_admit(waiting, taken, start)
+            if not self._take_slot(cache, best, above):
+                break
+            waiting.remove(best)
+            taken.append(best.depth)
+            self._write(cache, path, best)
+
+    def _keep(
+        self,
+        cache: Cache,
+        path: tuple[PathPart, ...],
+        planned: Iterable[PlannedState],
+        depth: int,
+    ) -> None:
+        """Write the state at `depth`, for which the least valuable one goes if need be."""
+        if depth not in cache.depths() or cache.lives_at(depth):
+            return
+        if cache.is_full:
+            cache.evict(self._live[next(self._policy.eviction_order())])
+        unplanned = self._policy.unplanned(depth)
+        self._write(cache, path, next((each for each in planned if each.depth == depth), unplanned))
+
+    def _write(self, cache: Cache, path: tuple[PathPart, ...], planned: PlannedState) -> None:
+        state = cache.write(planned.depth)
+        self._add(state, path, planned)
+        self._bound_path(cache, state)
 
     def _take_slot(self, cache: Cache, planned: PlannedState, above: int) -> bool:
         """Give up the least valuable state where no slot is free."""
