@@ -17,6 +17,7 @@ from statistics import mean
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -54,8 +55,13 @@ def without_origin(field: int) -> AbstractContextManager[object]:
     return without_weights(begin, begin + size)
 
 
+def even_start() -> AbstractContextManager[object]:
+    """Begin every weight at 0, where a state is worth its gap over its age."""
+    return patch.object(_hazard_kernels, "first_weights", lambda: np.zeros(_hazard_kernels.WEIGHTS))
+
+
 def untaught() -> AbstractContextManager[object]:
-    """Leave every state worth its gap over its age."""
+    """Leave every weight where it begins."""
     return patch.object(HazardModel, "observe", lambda *_: None)
 
 
@@ -149,6 +155,7 @@ _FAMILIES = (
 ABLATIONS: Mapping[str, Ablation] = {
     "nothing": nullcontext,
     "learned hazard": untaught,
+    "hazard: rule of succession at the start": even_start,
     **{f"hazard: {name}": partial(without_weights, *span) for name, *span in _FAMILIES},
     **{
         f"hazard: origin's {name.replace('_', ' ')}": partial(without_origin, field)

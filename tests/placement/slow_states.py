@@ -11,6 +11,7 @@ Position = tuple[int, int]
 """A branch, and a depth on it."""
 
 FIRST_AGE = 16.0
+FEWEST_USES = (0, 1, 2, 3, 4, 8, 32)
 
 
 @dataclass
@@ -20,6 +21,7 @@ class SlowState:
     share: float
     passed: int
     uses: int = 0
+    skips: int = 0
 
 
 class Forest:
@@ -52,7 +54,7 @@ class Forest:
 
 
 class SlowStates:
-    """Known and live states of a forest; rates are those of weights that stay at 0."""
+    """Known and live states of a forest; rates are those from before anything is learned."""
 
     def __init__(self, forest: Forest, missed: int) -> None:
         self.forest = forest
@@ -89,7 +91,10 @@ class SlowStates:
 
     def rate(self, position: Position) -> float:
         known = self.known[position]
-        return float(known.share ** (1 / (1 + known.uses)) / (self.now - known.passed + FIRST_AGE))
+        prior = known.share ** (1 / (1 + known.uses))
+        uses = max(fewest for fewest in FEWEST_USES if fewest <= known.uses)
+        succession = (uses + 1) / (min(known.skips, 3) + 1)
+        return float(min(prior * succession / (self.now - known.passed + FIRST_AGE), 1.0))
 
     def served(self) -> dict[int | None, list[Position]]:
         """The known positions at which prompts resume from each live state; None: from none."""
@@ -126,8 +131,10 @@ class SlowStates:
         on = self.on_path(position)
         for each in on:
             self.known[each].passed = self.now
+            self.known[each].skips += 1
         if on:
             self.known[on[0]].uses += 1
+            self.known[on[0]].skips = 0
 
     def know(self, position: Position, share: float) -> None:
         """Know a position, and forget those known longest beyond the limit.
@@ -142,3 +149,12 @@ class SlowStates:
             state = self.known.pop(oldest)
             if oldest in self.live.values():
                 self.known[oldest] = state
+
+    def cut(self, branch: int, depth: int) -> None:
+        """The tree drops what it holds of a branch below a depth; what lives there stays."""
+        for position in list(self.known):
+            dropped = any(
+                part.branch == branch and part.depth > depth for part in self.forest.path(position)
+            )
+            if dropped and position not in self.live.values():
+                del self.known[position]

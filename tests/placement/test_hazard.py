@@ -112,7 +112,7 @@ def test_each_use_teaches_one_weight_of_each_family_in_its_own_namespace() -> No
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_untaught_the_hazard_is_the_share_over_the_age(seed: int) -> None:
+def test_without_weights_the_hazard_is_the_share_over_the_age(seed: int) -> None:
     _, states = random_states(seed)
     columns, now = states._columns, states.now
     age, prior = (now - columns.passed)[columns.known], columns.prior[columns.known]

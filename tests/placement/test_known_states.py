@@ -17,7 +17,7 @@ MANY = 10_000
 
 
 class Unlearning(HazardModel):
-    """Weights that stay at 0, so that rates are known."""
+    """Weights that stay as they begin, so that rates are known."""
 
     def observe(self, *_: object) -> None:
         pass
@@ -46,7 +46,7 @@ class Both:
 
     def step(self) -> None:
         draw = self.draw
-        kind = draw.choice(("pass", "know", "add", "add", "remove"))
+        kind = draw.choice(("pass", "know", "add", "add", "remove", "cut"))
         position = self.forest.position()
         if kind == "pass":
             self.slow.pass_by(position)
@@ -60,6 +60,9 @@ class Both:
             gone = draw.choice(sorted(self.slow.live))
             del self.slow.live[gone]
             self.states.remove(gone)
+        elif kind == "cut" and draw.random() < 0.2:
+            self.slow.cut(*position)
+            self.states.cut(*position)
 
     def know(self, position: Position, share: float) -> None:
         self.slow.know(position, share)

@@ -39,7 +39,7 @@ def anything(state: int) -> bool:
 
 @pytest.fixture
 def untaught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights stay at 0, so that the slow version knows the rates."""
+    """Weights stay as they begin, so that the slow version knows the rates."""
     monkeypatch.setattr(HazardModel, "observe", lambda *_: None)
 
 
