@@ -16,7 +16,7 @@ from tree_placement.cli.files import write_files
 from tree_placement.figures import Picture, render
 from tree_placement.figures.style import BLUE, GREEN, GREY, ORANGE, column_figure, thousands
 
-_STYLES = ((ORANGE, "s"), (GREEN, "^"), (BLUE, "o"))
+_STYLES = {"stock": (ORANGE, "s"), "stock_python": (GREEN, "^"), "sparse": (BLUE, "o")}
 
 
 def write_figure(folder: Path, comparison: Comparison, whole: Sequence[Timed]) -> None:
@@ -34,7 +34,8 @@ def _drawn(comparison: Comparison, whole: Sequence[Timed]) -> Figure:
     tokens = np.linspace(0, longest, 200)
     seconds = prefill.overhead + prefill.cost(tokens)
     axes.plot(tokens, seconds, color=GREY, ls="--", label="fitted, nothing cached")
-    for measured, (color, marker) in zip(comparison.measured, _STYLES, strict=False):
+    for measured in comparison.measured:
+        color, marker = _STYLES[measured.variant.name]
         axes.plot(
             [answer.prompt_tokens - answer.cached_tokens for answer in measured.answers],
             measured.first_tokens,
@@ -53,8 +54,7 @@ def _drawn(comparison: Comparison, whole: Sequence[Timed]) -> Figure:
             prefill.overhead + restoring,
             color=GREY,
             ls=":",
-            label=f"nothing to compute: {1e3 * (prefill.overhead + restoring):.0f} ms, "
-            f"of them {1e3 * restoring:.0f} to restore a state",
+            label=f"restoring a state: {1e3 * restoring:+.0f} ms",
         )
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
