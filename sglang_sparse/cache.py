@@ -22,10 +22,18 @@ from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from sglang_sparse.counters import Counters
+from sglang_sparse.explanation import Explanation
 from sglang_sparse.integrity import IntegrityReport, check_integrity
+from sglang_sparse.lookup import explain
 from sglang_sparse.planner import MatchedPath, Planner, has_state, path_to_root
 from sglang_sparse.statistics import StatisticsFile
-from tree_placement.policy import Origin, PlannedState, next_to_admit
+from tree_placement.policy import (
+    LossReason,
+    Origin,
+    PlannedState,
+    RefusedState,
+    next_to_admit,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +58,17 @@ class PendingCapture(NamedTuple):
 
 @dataclass
 class RequestPlan:
-    """What the cache knows of one request between its match and its release."""
+    """What the cache knows of one request between its match and its release.
+
+    `refused` are the planned states that got no slot.
+    """
 
     path: MatchedPath
     observed: bool = False
     origin: Origin | None = None
     states: tuple[PlannedState, ...] | None = None
     pending: list[PendingCapture] = field(default_factory=list)
+    refused: list[RefusedState] = field(default_factory=list)
 
 
 class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
@@ -143,17 +155,20 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             plan.states = self.planner.plan(plan.path, plan.origin, req.prefix_len, length, full)
         of_pass = self._states_of_pass(plan, req.prefix_len, req.extend_end)
         self.counters.planned += len(of_pass)
-        captures = self._take_slots(of_pass, req.prefix_len)
+        captures = self._take_slots(plan, of_pass, req.prefix_len)
         plan.pending.extend(captures)
         return captures
 
-    def _take_slots(self, waiting: list[PlannedState], start: int) -> list[PendingCapture]:
+    def _take_slots(
+        self, plan: RequestPlan, waiting: list[PlannedState], start: int
+    ) -> list[PendingCapture]:
         """Take slots for planned states, the one that saves most first, while they are worth it."""
         captures: list[PendingCapture] = []
         while waiting:
             state, above = next_to_admit(waiting, [capture.depth for capture in captures], start)
             slot = self._take_slot(state, above)
-            if slot is None:
+            if isinstance(slot, RefusedState):
+                plan.refused += [slot._replace(depth=each.depth) for each in waiting]
                 break
             waiting.remove(state)
             captures.append(PendingCapture(start, state, slot))
@@ -181,8 +196,8 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
                 shallowest = depth
         return of_pass
 
-    def _take_slot(self, state: PlannedState, above: int) -> torch.Tensor | None:
-        """Return a slot for an optional state, or None; `above` is the depth of the one above it.
+    def _take_slot(self, state: PlannedState, above: int) -> torch.Tensor | RefusedState:
+        """Return a slot for an optional state, or why not; `above` is the depth of the one above.
 
         A running request never waits for it: a pending capture is given up for one that finds
         neither a free slot nor a state to evict (`revoke_capture`).
@@ -193,14 +208,16 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             displaced = states.least_valuable()
             if displaced is None:
                 self.counters.skipped_no_slot += 1
-                return None
+                return RefusedState(state.depth, LossReason.NO_SLOT)
             if not self.planner.is_worth_a_slot(state, above, displaced):
                 self.counters.skipped_not_worth += 1
-                return None
-            states.give_up(displaced)
+                value, price = state.rate * (state.depth - above), self.planner.value(displaced)
+                return RefusedState(state.depth, LossReason.NOT_WORTH, value, price)
+            states.give_up(displaced, LossReason.EVICTED)
         slot: torch.Tensor | None = allocator.alloc(1)
         if slot is None:
             self.counters.skipped_no_slot += 1
+            return RefusedState(state.depth, LossReason.NO_SLOT)
         return slot
 
     def still_pending(self, req: Any, capture: PendingCapture) -> bool:
@@ -232,6 +249,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             return False
         _, _, plan, capture = min(candidates, key=lambda candidate: candidate[:2])
         plan.pending = [pending for pending in plan.pending if pending is not capture]
+        plan.refused.append(RefusedState(capture.depth, LossReason.REVOKED))
         self.req_to_token_pool.mamba_allocator.free(capture.slot)
         self.counters.revoked += 1
         return True
@@ -262,7 +280,10 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         published = req.kv.cache_protected_len
         planned = [state for state in plan.states or () if state.depth <= published]
         if planned:
-            self.planner.published(self.tree_core.node_by_id(req.last_node), planned)
+            refused = [state for state in plan.refused if state.depth <= published]
+            node = self.tree_core.node_by_id(req.last_node)
+            self.planner.published(node, planned, refused)
+            plan.refused = [state for state in plan.refused if state.depth > published]
 
     def _attach(self, req: Any, plan: RequestPlan) -> None:
         """Split the request's published path at the captured depths and hand over their slots.
@@ -309,7 +330,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         """
         states = self.components[ComponentType.MAMBA]
         while (surplus := self.planner.surplus(state, states.may_go)) is not None:
-            states.give_up(surplus)
+            states.give_up(surplus, LossReason.TRIMMED)
             self.counters.trimmed += 1
             if self.planner.is_live(surplus):
                 return
@@ -378,6 +399,12 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def pending_slot_ids(self) -> list[int]:
         """Return the slots that pending captures own."""
         return [int(capture.slot) for plan in self._plans.values() for capture in plan.pending]
+
+    def explain(
+        self, tokens: Sequence[int], extra_key: str | None, cache_salt: str | None
+    ) -> Explanation:
+        """Explain where a prompt would resume, and change nothing."""
+        return explain(self, tokens, extra_key, cache_salt)
 
     def check_integrity(self, requests: Iterable[Any]) -> IntegrityReport:
         """Account for every slot, log the terms, and keep the report for `report`."""

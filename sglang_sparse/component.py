@@ -11,6 +11,8 @@ from sglang.srt.mem_cache.unified_cache.components.base import ComponentType, Ev
 from sglang.srt.mem_cache.unified_cache.components.mamba import MambaComponent
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import BaseEvictionResult
 
+from tree_placement.policy import LossReason
+
 if TYPE_CHECKING:
     from sglang_sparse.cache import SparseRadixCache
 
@@ -48,6 +50,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         self._next_branch = 1
         self._eviction_order: Iterator[int] = iter(())
         self._evict_request_count = 0
+        self._reason = LossReason.EVICTED
 
     def commit_insert_component_data(
         self, node: Any, is_new_leaf: bool, params: Any, result: Any, cache_actions: list[Any]
@@ -83,7 +86,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
             node, device_frees, host_frees, cache_actions, target=target
         )
         if held and EvictLayer.DEVICE in target:
-            self.cache.planner.state_gone(node)
+            self.cache.planner.state_gone(node, self._reason)
         if target == EvictLayer.ALL:
             self._cut_above(node)
         return freed
@@ -129,10 +132,11 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
             return False
         return data.value is not None and data.lock_ref == 0
 
-    def give_up(self, state: int) -> None:
+    def give_up(self, state: int, reason: LossReason) -> None:
         """Free one state at once; its KV stays."""
         result = BaseEvictionResult()
         tracker = dict.fromkeys(self.cache.tree_components, 0)
+        self._reason = reason
         try:
             self._give_up(
                 self.tree_core.node_by_id(state),
@@ -142,6 +146,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
                 tracker,
             )
         finally:
+            self._reason = LossReason.EVICTED
             self.cache._apply_eviction_result(result)
 
     def _give_up(

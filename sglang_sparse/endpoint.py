@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
+from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from sglang_sparse.options import BACKEND
+from sglang_sparse.question import Question, QuestionError
 from sglang_sparse.startup import options_of
 
 INTEGRITY = "sparse_integrity"
+EXPLAIN = "sparse_explain"
+# SGLang makes both by their names at run time, where no check at start can see them.
+COMMUNICATOR = "get_internal_state_communicator"
+TOKENIZE = "openai_serving_tokenize"
 SAVE = "sparse_save_statistics"
 SAVE_SECONDS = 10.0
 STATE = "sparse"
 
 
 def serve_http(server_args: Any, *args: Any, **kwargs: Any) -> None:
-    """Add `GET /sparse/integrity` to SGLang's HTTP server, where the back end is ours."""
+    """Add `/sparse/integrity` and `/sparse/explain` to SGLang's HTTP server, where the back end is
+    ours."""
     if server_args.radix_cache_backend != BACKEND:
         return
     from sglang.srt.entrypoints import http_server
@@ -29,7 +38,15 @@ def serve_http(server_args: Any, *args: Any, **kwargs: Any) -> None:
     async def integrity() -> JSONResponse:
         return await answer_integrity(http_server._global_state.tokenizer_manager)
 
+    @auth_level(AuthLevel.ADMIN_OPTIONAL)  # type: ignore[untyped-decorator]
+    async def explain(request: Request) -> JSONResponse:
+        manager = http_server._global_state.tokenizer_manager
+        return await answer_explain(
+            manager, getattr(http_server.app.state, TOKENIZE), await request.body()
+        )
+
     http_server.app.add_api_route("/sparse/integrity", integrity, methods=["GET"])
+    http_server.app.add_api_route("/sparse/explain", explain, methods=["POST"])
 
 
 async def answer_integrity(manager: Any) -> JSONResponse:
@@ -49,11 +66,76 @@ async def answer_integrity(manager: Any) -> JSONResponse:
     return JSONResponse(reports, HTTPStatus.OK if hold else HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def get_internal_state(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+async def answer_explain(manager: Any, tokenizer: Any, body: bytes) -> JSONResponse:
+    """Have the scheduler explain where a prompt would resume.
+
+    Parameters
+    ----------
+    manager
+        SGLang's tokenizer manager.
+    tokenizer
+        What serves SGLang's `/tokenize`, chat templates included.
+    body
+        A JSON object, see `Question`.
+
+    Returns
+    -------
+    JSONResponse
+        An `Explanation`, with `why` in words and the texts of the tokens that differ; status 400
+        and a line on a body that asks nothing.
+    """
+    from sglang.srt.managers.io_struct import GetInternalStateReq
+
+    try:
+        question = Question.from_json(body)
+        tokens = await _tokens(tokenizer, question)
+    except QuestionError as error:
+        return JSONResponse({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+    if not tokens:
+        return JSONResponse({"error": "prompt: got no token; need one"}, HTTPStatus.BAD_REQUEST)
+    asked = json.dumps([tokens, question.extra_key, question.cache_salt])
+    manager.auto_create_handle_loop()
+    request = GetInternalStateReq(rid=f"{EXPLAIN}:{asked}")
+    (answer,) = await getattr(manager, COMMUNICATOR)(request)
+    told = answer.internal_state[EXPLAIN]
+    divergence = told["divergence"]
+    divergence["texts"] = [
+        manager.tokenizer.decode([token]) if manager.tokenizer is not None else None
+        for token in (divergence["token"], *divergence["cached"])
+        if token is not None
+    ]
+    return JSONResponse(told)
+
+
+async def _tokens(tokenizer: Any, question: Question) -> Sequence[int]:
+    """Return a question's tokens, as a request with its text or messages would have them."""
+    if question.input_ids is not None:
+        return question.input_ids
+    from sglang.srt.entrypoints.openai.protocol import TokenizeRequest, TokenizeResponse
+
+    asked = {"prompt": question.text, "messages": question.messages, **question.chat}
+    try:
+        request = TokenizeRequest(**{k: v for k, v in asked.items() if v is not None})
+    except ValueError as error:
+        raise QuestionError(f"messages: got {error}; need those of a chat; correct them") from None
+    answer = await tokenizer.handle_request(request, None)
+    if not isinstance(answer, TokenizeResponse):
+        raise QuestionError(f"messages: got {bytes(answer.body).decode()}; need those of a chat")
+    return tuple(answer.tokens)
+
+
+def get_internal_state(result: Any, scheduler: Any, request: Any = None, **kwargs: Any) -> Any:
     """Add the cache's report to the scheduler's, which `/server_info` shows.
 
-    The report of the last integrity check stands beside it, once there was one.
+    The report of the last integrity check stands beside it, once there was one. A request to
+    explain a prompt carries that as its id, and its answer, which tells of others' prompts, goes
+    nowhere else.
     """
+    asked = getattr(request, "rid", None) or ""
+    if asked.startswith(f"{EXPLAIN}:"):
+        tokens, extra_key, cache_salt = json.loads(asked.partition(":")[2])
+        told = scheduler.tree_cache.explain(tokens, extra_key, cache_salt)
+        result.internal_state[EXPLAIN] = {**asdict(told), "why": told.why}
     result.internal_state[STATE] = scheduler.tree_cache.report()
     checked = getattr(scheduler, INTEGRITY, None)
     if checked is not None:

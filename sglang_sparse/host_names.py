@@ -37,6 +37,7 @@ _SCHEDULER = _SRT + "managers.scheduler.Scheduler"
 _MESSAGES = _SRT + "managers.io_struct."
 _TOKENIZER = _SRT + "managers.tokenizer_manager.TokenizerManager"
 _HTTP = _SRT + "entrypoints.http_server"
+_OPENAI = _SRT + "entrypoints.openai."
 
 REGISTERING: tuple[HostName, ...] = (
     HostName(_REGISTRY + "register_radix_cache_backend", ("name", "factory")),
@@ -163,7 +164,15 @@ CACHE: tuple[HostName, ...] = (
     HostName(_BASE + "MatchPrefixParams", attributes=("req",)),
     HostName(_BASE + "MatchResult", attributes=("full_kv_hit_length", "last_visited_node_id")),
     HostName(_BASE + "InsertResult", attributes=("mamba_exist",)),
-    HostName(_POOL + "HybridReqToTokenPool", attributes=("size", "mamba_allocator")),
+    HostName(
+        _POOL + "HybridReqToTokenPool",
+        attributes=(
+            "size",
+            "mamba_allocator",
+            "mamba_ping_pong_track_buffer_size",
+            "max_context_len",
+        ),
+    ),
     HostName(_SLOTS, attributes=("size", "free_slots", "available_size")),
     HostName(_SLOTS + ".alloc", ("self", "need_size")),
     HostName(_SLOTS + ".free", ("self", "free_index")),
@@ -173,6 +182,7 @@ CACHE: tuple[HostName, ...] = (
 TREE: tuple[HostName, ...] = (
     HostName(_CORE, attributes=("lru_lists", "root_node")),
     HostName(_CORE + ".node_by_id", ("self", "node_id")),
+    HostName(_CORE + ".match_full_device_prefix", ("self", "key")),
     HostName(_CORE + "._split_node", ("self", "key", "child", "split_len")),
     HostName(_CORE + ".set_component_device_value", ("self", "node_id", "component_type", "value")),
     HostName(
@@ -190,14 +200,16 @@ TREE: tuple[HostName, ...] = (
         _UNIFIED + "unified_tree_core.UnifiedTreeNode",
         attributes=("id", "key", "parent", "children", "component_data"),
     ),
-    HostName(_KEY, attributes=("__len__",)),
+    HostName(_KEY, ("token_ids", "extra_key", "cache_salt"), ("extra_key", "cache_salt")),
+    HostName(_KEY + ".__len__", ("self",)),
+    HostName(_KEY + ".raw_token_ids", ("self",)),
     HostName(_KEY + ".child_key", ("self", "page_size")),
     HostName(
         _UNIFIED + "unified_tree_core_interface.BaseEvictionResult",
         attributes=("device_frees", "host_frees", "cache_actions"),
     ),
     HostName(_COMPONENTS + "base.ComponentType", attributes=("MAMBA",)),
-    HostName(_COMPONENTS + "base.EvictLayer", attributes=("DEVICE",)),
+    HostName(_COMPONENTS + "base.EvictLayer", attributes=("DEVICE", "ALL")),
     HostName(_COMPONENTS + "base.ComponentData", attributes=("value", "lock_ref", "metadata")),
     HostName(_STATES, ("cache", "params"), ("cache", "component_type", "tree_core")),
     HostName(
@@ -293,10 +305,18 @@ TELLING: tuple[HostName, ...] = (
     HostName(_SCHEDULER + ".get_internal_state", ("self", "recv_req")),
     HostName(_SCHEDULER + ".set_internal_state", ("self", "recv_req")),
     HostName(_SCHEDULER + ".on_idle", ("self",)),
+    HostName(_MESSAGES + "GetInternalStateReq", attributes=("rid",)),
     HostName(_MESSAGES + "GetInternalStateReqOutput", attributes=("internal_state",)),
+    HostName(_OPENAI + "protocol.TokenizeRequest", attributes=("prompt", "messages")),
+    HostName(_OPENAI + "protocol.TokenizeResponse", attributes=("tokens",)),
+    HostName(
+        _OPENAI + "serving_tokenize.OpenAIServingTokenize.handle_request",
+        ("self", "request", "raw_request"),
+    ),
     HostName(_MESSAGES + "SetInternalStateReq", attributes=("server_args",)),
     HostName(_MESSAGES + "SetInternalStateReqOutput", attributes=("updated",)),
-    HostName(_TOKENIZER, attributes=("server_args",)),
+    HostName(_TOKENIZER, attributes=("server_args", "tokenizer")),
+    HostName(_TOKENIZER + ".auto_create_handle_loop", ("self",)),
     HostName(_TOKENIZER + ".get_internal_state", ("self",)),
     HostName(_TOKENIZER + ".set_internal_state", ("self", "obj")),
     HostName(_SRT + "utils.auth.AuthLevel", attributes=("ADMIN_OPTIONAL",)),

@@ -17,12 +17,16 @@ from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang_sparse.component import branch_of
 from tree_placement.policy import (
     Extent,
+    LossReason,
+    MissedState,
     Origin,
     PathPart,
     PlannedState,
+    RefusedState,
     SparsePolicy,
     Visit,
 )
+from tree_placement.policy.branches import path_to
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +116,17 @@ class Planner:
         return self.policy.plan(path.visit, origin, Extent(start, length, live, full))
 
     @_survives(None)
-    def published(self, node: Any, planned: Iterable[PlannedState]) -> None:
-        """Let the policy watch the planned states on the path to `node`, captured or not."""
-        self.policy.publish(path_parts(path_to_root(node)), planned)
+    def published(
+        self, node: Any, planned: Iterable[PlannedState], refused: Iterable[RefusedState]
+    ) -> None:
+        """Let the policy watch the planned states on the path to `node`, captured or not.
+
+        `refused` are those of them that got no slot.
+        """
+        path = path_parts(path_to_root(node))
+        self.policy.publish(path, planned)
+        for each in refused:
+            self.policy.lose(path, each)
 
     @_survives(False)
     def is_worth_a_slot(self, planned: PlannedState, above: int, displaced: int) -> bool:
@@ -136,10 +148,20 @@ class Planner:
         )
 
     @_survives(None)
-    def state_gone(self, node: Any) -> None:
-        """Forget the state that stood at the end of `node`, if it was known."""
+    def state_gone(self, node: Any, reason: LossReason) -> None:
+        """Let the state that stood at the end of `node` live no longer, if it was known."""
         if self.policy.is_live(node.id):
-            self.policy.remove(node.id)
+            self.policy.remove(node.id, reason)
+
+    @_survives(0.0)
+    def value(self, state: int) -> float:
+        """Return the tokens that a state is expected to save the next prompt."""
+        return self.policy.value(state)
+
+    def missed(self, node: Any, overlap: int, start: int) -> list[MissedState]:
+        """Return where on the path to `node`, deeper than `start` and down to `overlap`, a state
+        was planned and does not live, the deepest first. Nothing is changed."""
+        return self.policy.missed(path_to(path_parts(path_to_root(node)), overlap), start)
 
     @_survives(None)
     def tokens_gone(self, leaf: Any) -> None:

@@ -43,7 +43,7 @@ PACKAGES = (
 
 # Whose attributes the package uses beside SGLang's; the last are of a model's configuration, of
 # named tuples and of parameter specifications.
-ELSEWHERE: tuple[Any, ...] = (str, dict, list, set, type, Path, os, sys, json)
+ELSEWHERE: tuple[Any, ...] = (str, bytes, dict, list, set, type, Path, os, sys, json)
 ELSEWHERE += (dataclasses, dataclasses.Field, HTTPStatus, FastAPI)
 ELSEWHERE += (argparse, argparse.ArgumentParser, argparse._ArgumentGroup, logging, logging.Logger)
 ELSEWHERE += (torch, torch.Tensor, torch.accelerator, torch.cuda)
@@ -53,9 +53,9 @@ ELSEWHERE += (SimpleNamespace(architectures=[], _replace=None, args=None, kwargs
 
 
 def sources() -> Iterator[ast.Module]:
-    """The package's own modules, but for the check itself and the demo, which runs elsewhere."""
+    """The package's own modules, but for the check itself, and programs, which run elsewhere."""
     for file in sorted(PACKAGE.rglob("*.py")):
-        if file.name not in ("host.py", "host_names.py") and "demo" not in file.parts:
+        if file.name not in ("host.py", "host_names.py", "explain.py") and "demo" not in file.parts:
             yield ast.parse(file.read_text())
 
 

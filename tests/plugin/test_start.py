@@ -15,7 +15,7 @@ from sglang_sparse import plugin, requirements, startup
 from sglang_sparse.options import OptionError, SparseOptions
 from sglang_sparse.planner import Planner
 from sglang_sparse.requirements import REQUIREMENTS, unmet_requirement, unmet_setting
-from tree_placement.policy import PolicySettings, SparsePolicy
+from tree_placement.policy import LossReason, PolicySettings, SparsePolicy
 
 
 @pytest.fixture(scope="module")
@@ -220,4 +220,4 @@ def test_a_registered_name_close_to_ours_passes(monkeypatch: pytest.MonkeyPatch)
 def test_a_state_the_planner_does_not_know_can_go() -> None:
     """Eviction falls back to SGLang's own order, whose states the policy may not know."""
     planner = Planner(SparsePolicy(PolicySettings()))
-    planner.state_gone(SimpleNamespace(id=5))
+    planner.state_gone(SimpleNamespace(id=5), LossReason.EVICTED)

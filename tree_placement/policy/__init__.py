@@ -2,6 +2,7 @@
 
 from tree_placement.policy.branches import PathPart
 from tree_placement.policy.hazard import Origin
+from tree_placement.policy.losses import Loss, LossReason, MissedState, RefusedState
 from tree_placement.policy.sparse_policy import SparsePolicy
 from tree_placement.policy.visits import (
     Extent,
@@ -13,10 +14,14 @@ from tree_placement.policy.visits import (
 
 __all__ = [
     "Extent",
+    "Loss",
+    "LossReason",
+    "MissedState",
     "Origin",
     "PathPart",
     "PlannedState",
     "PolicySettings",
+    "RefusedState",
     "SparsePolicy",
     "Visit",
     "next_to_admit",

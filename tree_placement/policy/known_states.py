@@ -18,6 +18,7 @@ from tree_placement.policy.branches import Branch, Branches, PathPart
 from tree_placement.policy.columns import StateKind, lengthened, no_columns
 from tree_placement.policy.hazard import HazardModel, NewState, Origin
 from tree_placement.policy.live_links import LiveLinks
+from tree_placement.policy.losses import Loss, LossReason, MissedState
 
 _NOWHERE = Branch(-1, None, 0)
 
@@ -55,6 +56,7 @@ class KnownStates:
         self._free: list[int] = []
         self._by_age: OrderedDict[int, None] = OrderedDict()
         self._state: dict[int, int] = {}
+        self._losses: dict[int, Loss] = {}
         self.links = LiveLinks()
 
     def on_path(self, path: Sequence[PathPart]) -> list[int]:
@@ -144,6 +146,7 @@ class KnownStates:
             got = f"that of live state {self._state[row]}"
             raise invalid("position of a new state", got, "a free one", "remove that state first")
         branch, depth = self._positions[row]
+        self._losses.pop(row, None)
         self.links.add(state, row, depth, above, below)
         self._state[row] = state
         columns = self._columns
@@ -157,16 +160,38 @@ class KnownStates:
         for each in (state, *self.links.below(state)):
             columns.gap[self.links.row[each]] = self.links.gap(each)
 
-    def remove(self, state: int) -> None:
-        """Let a state live no longer; what it served falls to the live one above it."""
+    def remove(self, state: int, reason: LossReason = LossReason.EVICTED) -> None:
+        """Let a state live no longer; what it served falls to the live one above it.
+
+        What it was worth is noted as of the last scan.
+        """
         row, above, below = self.links.remove(state)
         del self._state[row]
         columns = self._columns
+        value = float(self._served[row] * columns.gap[row])
+        self._losses[row] = Loss(reason, value, value, self.now)
         columns.live[row] = False
         nearest = columns.nearest
         nearest[nearest == row] = self.links.row[above] if above is not None else -1
         for each in below:
             columns.gap[self.links.row[each]] = self.links.gap(each)
+
+    def lose(self, row: int, reason: LossReason, value: float, price: float) -> None:
+        """Note why a known state got no slot; nothing where it lives."""
+        if not self._columns.live[row]:
+            self._losses[row] = Loss(reason, value, price, self.now)
+
+    def missed(self, rows: Iterable[int]) -> list[MissedState]:
+        """Return those of some known states that do not live, and why."""
+        return [
+            MissedState(self.depth(row), self._losses.get(row), int(self._age_of_loss(row)))
+            for row in rows
+            if not self._columns.live[row]
+        ]
+
+    def _age_of_loss(self, row: int) -> float:
+        loss = self._losses.get(row)
+        return self.now - (loss.since if loss is not None else float(self._columns.written[row]))
 
     def spill(self, path: Sequence[PathPart], depth: int, above: int | None) -> float:
         """Return how often prompts are expected to fall to a new live state at a position.
@@ -272,5 +297,6 @@ class KnownStates:
         self._columns.nearest[row] = -1
         self._free.append(row)
         del self._by_age[row]
+        self._losses.pop(row, None)
         branch.take(depth)
         self._branches.leave(branch)

@@ -31,6 +31,7 @@ from tree_placement.policy.hazard import (
     describe,
 )
 from tree_placement.policy.known_states import KnownStates
+from tree_placement.policy.losses import LossReason, MissedState, RefusedState
 from tree_placement.policy.namespaces import Namespace, Namespaces
 from tree_placement.policy.placement import (
     SHORTEST_FORECAST,
@@ -163,9 +164,21 @@ class SparsePolicy:
         row = self._states.know(path_to(path, planned.depth), planned.depth, planned.new)
         self._states.add(state, row, above, below)
 
-    def remove(self, state: int) -> None:
+    def remove(self, state: int, reason: LossReason = LossReason.EVICTED) -> None:
         """Let a state live no longer; those that had it nearest have the one above it now."""
-        self._states.remove(state)
+        self._states.remove(state, reason)
+
+    def lose(self, path: Sequence[PathPart], refused: RefusedState) -> None:
+        """Note why a planned state on a published path got no slot."""
+        row = self._states.row_at(path_to(path, refused.depth), refused.depth)
+        if row is not None:
+            self._states.lose(row, refused.reason, refused.value, refused.price)
+
+    def missed(self, path: Sequence[PathPart], start: int) -> list[MissedState]:
+        """Return the positions on a path deeper than `start` where a state was planned and does
+        not live, the deepest first. Nothing is changed."""
+        rows = self._states.on_path(path)
+        return self._states.missed(row for row in rows if self._states.depth(row) > start)
 
     def cut(self, path: Sequence[PathPart]) -> None:
         """Forget what is known deeper than the end of a path: the tree dropped the tokens there.
