@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from serve_prediction import Setting, fitted, oracle_tokens, predicted
+from serve_prediction import Setting, fitted, oracle_tokens, predicted, served_trace
 from serve_prompts import Prompt, book_prompts, document_prompts, trace_prompts
 from serve_report import Comparison, print_report
 from serve_servers import (
@@ -36,7 +36,6 @@ from serve_servers import (
 from sglang_sparse.demo.document import context_length
 from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
 from tree_placement.cli.prompts import tokenizer_named
-from tree_placement.replay import trace_of_prompts
 
 LEAST_GAIN = -0.001
 """Share of the tokens by which the sparse server may be behind."""
@@ -63,12 +62,13 @@ def main() -> int:
         whole = calibrate(servers[0], max(prompts, key=len))
         measured = served(servers, variants, prompts, given.new_tokens)
     whole += _whole_prefills(measured[0])
-    trace = trace_of_prompts(prompts, block=1)
+    trace = served_trace(prompts)
     comparison = Comparison(
         lengths=[len(prompt) for prompt in prompts],
         measured=measured,
         predicted=[
-            predicted(trace, variant.policy, given.sparse_flags, setting) for variant in variants
+            predicted(trace, each.variant.policy, given.sparse_flags, setting, each.earlier)
+            for each in measured
         ],
         prefill=fitted(whole),
     )

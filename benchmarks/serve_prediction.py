@@ -11,8 +11,8 @@ from sglang_sparse.demo.server import Completion
 from sglang_sparse.options import SparseOptions, add_arguments
 from tree_placement.cost import PrefillCost
 from tree_placement.fitting import fit_prefill_cost
-from tree_placement.policy import PolicySettings, SparsePolicy
-from tree_placement.replay import Budget, ReplayPolicy, Trace, replay
+from tree_placement.policy import PolicySettings, SparsePolicy, Visit
+from tree_placement.replay import Budget, ReplayPolicy, Trace, replay, trace_of_prompts
 from tree_placement.replay.foresight import upper_bound
 from tree_placement.replay.policies import policy_named
 from tree_placement.replay.policies.sparse import SparseReplay
@@ -42,12 +42,23 @@ class Setting(NamedTuple):
         return Budget(slots=max(self.slots - HELD, 0), grid=GRID, kv_tokens=self.kv_tokens)
 
 
+def served_trace(prompts: Iterable[Sequence[int]]) -> Trace:
+    """Return the trace of prompts as a server holds them: KV down to their last grid depths."""
+    return trace_of_prompts(prompts, block=GRID)
+
+
 def predicted(
-    trace: Trace, policy: str, sparse_flags: Sequence[str], setting: Setting
+    trace: Trace, policy: str, sparse_flags: Sequence[str], setting: Setting, earlier: int = 0
 ) -> Predicted:
-    """Replay the prompts with the policy of a server, one request at a time."""
+    """Replay the prompts with the policy of a server, one request at a time.
+
+    `earlier` prompts came before them, in namespaces of their own: the policy learns in batches.
+    """
     if policy == "sparse":
-        rule: ReplayPolicy = SparseReplay(SparsePolicy(_settings(sparse_flags)), setting.chunk)
+        learned = SparsePolicy(_settings(sparse_flags))
+        for number in range(earlier):
+            learned.observe(Visit(f"earlier {number}", (), 0, 0, 0), GRID)
+        rule: ReplayPolicy = SparseReplay(learned, setting.chunk)
     else:
         rule = policy_named(policy, trace, setting.budget, setting.chunk)
     served = replay(trace, rule, setting.budget)

@@ -57,12 +57,14 @@ class Timed(NamedTuple):
 class Measured:
     """What one server did with the prompts; `states` and `counters` only where it tells them.
 
-    `peak_memory` is the largest resident size of its scheduler, in bytes; `differing` counts
-    answers unlike the first server's, and `worst` is the largest difference of a log-probability.
+    `earlier` counts prompts that it observed before. `peak_memory` is the largest resident size of
+    its scheduler, in bytes. `differing` counts answers unlike the first server's, and `worst` is
+    the largest difference of a log-probability.
     """
 
     variant: Variant
     answers: list[Completion] = field(default_factory=list)
+    earlier: int = 0
     differing: int = 0
     worst: float = 0.0
     peak_memory: int = 0
@@ -132,6 +134,9 @@ def served(
     """Send each prompt to all servers, which take turns to be first, so that noise hits all."""
     measured = [Measured(variant) for variant in variants]
     pairs = list(zip(servers, measured, strict=True))
+    for server, own in pairs:
+        told = server.state().get("sparse")
+        own.earlier = told["counters"]["prompts"] if told is not None else 0
     for number, prompt in enumerate(track(prompts, description="requests")):
         first = number % len(pairs)
         for server, own in pairs[first:] + pairs[:first]:

@@ -15,7 +15,15 @@ pytest.importorskip("rich")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import serve_compare
-from serve_prediction import HELD, PrefillTime, Setting, fitted, oracle_tokens, predicted
+from serve_prediction import (
+    HELD,
+    PrefillTime,
+    Setting,
+    fitted,
+    oracle_tokens,
+    predicted,
+    served_trace,
+)
 from serve_prompts import book_prompts, document_prompts, trace_prompts
 from serve_report import Comparison, print_report
 from serve_servers import VARIANTS, Measured, Timed
@@ -23,7 +31,7 @@ from serve_servers import VARIANTS, Measured, Timed
 from sglang_sparse.demo.server import Completion, Likely
 from tree_placement.cost import PrefillCost
 from tree_placement.policy import PolicySettings, SparsePolicy
-from tree_placement.replay import Budget, Trace, replay, trace_of_prompts
+from tree_placement.replay import Budget, Trace, replay
 from tree_placement.replay.policies import policy_named
 from tree_placement.replay.policies.sparse import SparseReplay
 
@@ -40,7 +48,7 @@ def prompts() -> list[list[int]]:
 
 
 def trace() -> Trace:
-    return trace_of_prompts(prompts(), block=1)
+    return served_trace(prompts())
 
 
 def answer(prompt: list[int], cached: int, token: int = 5) -> Completion:
