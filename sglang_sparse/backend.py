@@ -22,7 +22,7 @@ from sglang_sparse.component import SparseStateComponent
 from sglang_sparse.options import SparseOptions
 from sglang_sparse.planner import Planner
 from sglang_sparse.requirements import unmet_requirement
-from sglang_sparse.room import Room
+from sglang_sparse.room import unmet_room
 from sglang_sparse.startup import options_of
 from sglang_sparse.statistics import StatisticsFile
 from tree_placement.policy import PolicySettings, SparsePolicy
@@ -71,8 +71,11 @@ def build(context: TreeCacheBuildContext) -> SparseRadixCache:
     }
     cache = create_unified_radix_cache(context, cache_class=SparseRadixCache)
     assert isinstance(cache, SparseRadixCache)
-    room = Room.of(cache.req_to_token_pool, grid)
-    unmet = room.unmet()
+    unmet = unmet_room(
+        context=cache.req_to_token_pool.max_context_len,
+        kv_tokens=context.params.token_to_kv_pool_allocator.size,
+        grid=grid,
+    )
     if unmet is not None:
         raise ValueError(unmet)
     policy = SparsePolicy(_policy_settings(options, grid))
@@ -81,9 +84,6 @@ def build(context: TreeCacheBuildContext) -> SparseRadixCache:
     warm = file is not None and file.read()
     cache.configure(Planner(policy), grid, file)
     _announce(cache, options, warm=warm)
-    shortage = room.shortage()
-    if shortage is not None:
-        logger.warning("%s", shortage)
     return cache
 
 

@@ -46,7 +46,7 @@ REGISTERING: tuple[HostName, ...] = (
     HostName(_REGISTRY + "TreeCacheBuildContext", attributes=("server_args", "params")),
     HostName(
         _SRT + "mem_cache.cache_init_params.CacheInitParams",
-        attributes=("page_size", "component_registry_override"),
+        attributes=("page_size", "component_registry_override", "token_to_kv_pool_allocator"),
     ),
     HostName(_SRT + "runtime_context.mamba_checkpoint_grid", ("tree_page",)),
     HostName(_HOOKS + "HookRegistry", attributes=("_patched", "apply_hooks")),
@@ -166,12 +166,7 @@ CACHE: tuple[HostName, ...] = (
     HostName(_BASE + "InsertResult", attributes=("mamba_exist",)),
     HostName(
         _POOL + "HybridReqToTokenPool",
-        attributes=(
-            "size",
-            "mamba_allocator",
-            "mamba_ping_pong_track_buffer_size",
-            "max_context_len",
-        ),
+        attributes=("size", "mamba_allocator", "max_context_len"),
     ),
     HostName(_SLOTS, attributes=("size", "free_slots", "available_size")),
     HostName(_SLOTS + ".alloc", ("self", "need_size")),

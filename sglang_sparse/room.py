@@ -1,55 +1,28 @@
-"""Whether there is room for states at all, told at start: a cache that can never hit says so."""
+"""Whether there is room for a prompt with a state, told at start: a cache that never hits says so.
+
+Too few slots are SGLang's own to refuse: it wants five for each request that runs, of which that
+holds three.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
 
+def unmet_room(*, context: int, kv_tokens: int, grid: int) -> str | None:
+    """Return one line that says why no prompt can ever hit, None where some can.
 
-class Room(NamedTuple):
-    """What bounds the states that can be kept.
-
-    `slots` is the whole pool; `rows` requests run at once, and each holds `held` slots. Prompts
-    have at most `context` tokens, and states are `grid` tokens apart.
+    Parameters
+    ----------
+    context
+        Tokens of a prompt and its answer, at most.
+    kv_tokens
+        Tokens that the KV pool holds.
+    grid
+        Distance in tokens between depths where a state can exist.
     """
-
-    slots: int
-    rows: int
-    held: int
-    context: int
-    grid: int
-
-    @classmethod
-    def of(cls, pool: Any, grid: int) -> Room:
-        """Read SGLang's pool of request rows and state slots."""
-        return cls(
-            slots=pool.mamba_allocator.size,
-            rows=pool.size,
-            held=1 + pool.mamba_ping_pong_track_buffer_size,
-            context=pool.max_context_len,
-            grid=grid,
-        )
-
-    def unmet(self) -> str | None:
-        """Return one line that says why no prompt can ever hit, None where some can."""
-        if self.slots <= self.held:
+    for flag, tokens in (("--context-length", context), ("--max-total-tokens", kv_tokens)):
+        if tokens <= grid:
             return (
-                f"--max-mamba-cache-size: got {self.slots}; need more than {self.held}, which one "
-                "running request holds, or no state is ever kept; raise it"
+                f"{flag}: got {tokens}; need more than {grid}, the distance between states, or no "
+                "prompt has one; raise it or leave out --radix-cache-backend sparse"
             )
-        if self.context <= self.grid:
-            return (
-                f"--context-length: got {self.context}; need more than {self.grid}, the distance "
-                "between states, or no prompt has one; raise it or leave out "
-                "--radix-cache-backend sparse"
-            )
-        return None
-
-    def shortage(self) -> str | None:
-        """Return one line where a full server has no slot left for states, None where it has."""
-        if self.slots > self.rows * self.held:
-            return None
-        return (
-            f"--max-mamba-cache-size: got {self.slots}; need more than {self.rows * self.held}, "
-            f"which {self.rows} running requests hold, or nothing hits while they all run; raise "
-            "it, or lower --max-running-requests"
-        )
+    return None
