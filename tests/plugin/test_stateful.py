@@ -14,7 +14,7 @@ from cache_pools import configurations, grid_of
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang.test.kits.unified_radix_cache.config import CacheConfig
 
-STEPS = 400
+STEPS = 600
 STATES_PER_PATH = (4, 20, 2)
 """By seed: plans that fill the pool, and paths that must give states up."""
 CONFIGURATIONS = configurations()
