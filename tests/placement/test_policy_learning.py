@@ -161,6 +161,7 @@ def test_memory_is_bounded_over_fifty_thousand_prompts() -> None:
     assert rows == 256, "the first power of two that has room"
     assert branches <= 2 * (known + 1)
     assert len(policy._states._by_age) <= known
+    assert len(policy._states._losses) <= known
     namespaces = list(policy._namespaces._by_name.values())
     assert len(namespaces) == settings.namespaces
     assert len(policy._hazard._weights) <= 2 * (settings.namespaces + 1)

@@ -23,6 +23,12 @@ class Loss(NamedTuple):
 
     `value` is in tokens for the next prompt, `price` what a slot cost: the value of the least
     valuable live state, which of an evicted one is its own.
+
+    Examples
+    --------
+    >>> loss = Loss(LossReason.NOT_WORTH, value=3.0, price=5.0, since=12.0)
+    >>> f"{loss.reason.value}: {loss.value:g} of {loss.price:g} tokens"
+    'not worth a slot: 3 of 5 tokens'
     """
 
     reason: LossReason
