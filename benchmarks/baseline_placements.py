@@ -50,7 +50,7 @@ def register() -> None:
                 count = policy.settings.states_per_path - len(extent.states) - 1
                 depths = placement(visit, extent, max(count, 0), grid) | {length // grid * grid}
                 return tuple(
-                    policy.unplanned(extent.start + depth)._replace(rate=1.0)
+                    policy.unplanned(visit.namespace, extent.start + depth)._replace(rate=1.0)
                     for depth in sorted(depths)
                     if 0 < depth <= length
                 )

@@ -342,7 +342,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         for state in plan.states or () if plan is not None else ():
             if state.depth <= depth < state.depth + self.grid:
                 return state._replace(depth=depth)
-        return self.planner.unplanned(depth)
+        return self.planner.unplanned(plan.path.visit.namespace if plan is not None else "", depth)
 
     def publishing_length(self) -> int:
         """Return the length in tokens of the prompt that is being published."""

@@ -176,9 +176,9 @@ class Planner:
         """Return a state to give up because a path through `state` has too many, None if none."""
         return self.policy.surplus(state, may_go)
 
-    def unplanned(self, depth: int) -> PlannedState:
+    def unplanned(self, namespace: str, depth: int) -> PlannedState:
         """Return the record of a state at `depth` that the tree keeps though none was planned."""
-        return self.policy.unplanned(depth)
+        return self.policy.unplanned(namespace, depth)
 
     def is_live(self, state: int) -> bool:
         """Tell whether a state still exists."""

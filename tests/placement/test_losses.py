@@ -85,7 +85,9 @@ def test_a_cut_forgets_what_is_deeper_and_nothing_else(seed: int) -> None:
     known: set[tuple[int, int]] = set()
     begins = {branch: path[1].depth if len(path) > 1 else 0 for branch, path in paths.items()}
     for branch, path in paths.items():
-        plan = [policy.unplanned(depth) for depth in range(begins[branch] + 64, path[0].depth, 64)]
+        plan = [
+            policy.unplanned("", depth) for depth in range(begins[branch] + 64, path[0].depth, 64)
+        ]
         policy.publish(path, plan)
         known |= {(branch, state.depth) for state in plan}
     cut = draw.randrange(8)

@@ -256,8 +256,8 @@ def test_slots_go_to_the_states_that_save_most_each_after_those_before(seed: int
 def test_states_come_and_go() -> None:
     policy = SparsePolicy(PolicySettings())
     path = (PathPart(1, 1000),)
-    policy.add(1, path, policy.unplanned(640), None, ())
-    policy.add(2, path, policy.unplanned(704), 1, ())
+    policy.add(1, path, policy.unplanned("", 640), None, ())
+    policy.add(2, path, policy.unplanned("", 704), 1, ())
     assert policy.is_live(1)
     assert list(policy.eviction_order()) == [2, 1], "the smaller gap first"
     policy.remove(1)
@@ -272,8 +272,8 @@ def test_a_state_is_not_added_where_its_path_does_not_reach(path: tuple[PathPart
     with pytest.raises(
         ValueError, match=r"path of a new state: got .*; need a path of at least 640"
     ):
-        policy.add(1, path, policy.unplanned(640), None, ())
-    policy.publish(path, [policy.unplanned(640)])
+        policy.add(1, path, policy.unplanned("", 640), None, ())
+    policy.publish(path, [policy.unplanned("", 640)])
     assert not policy.is_live(1)
 
 

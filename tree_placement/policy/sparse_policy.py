@@ -134,9 +134,10 @@ class SparsePolicy:
             if path and each.depth <= path[0].depth:
                 self._states.know(path_to(path, each.depth), each.depth, each.new)
 
-    def unplanned(self, depth: int) -> PlannedState:
+    def unplanned(self, namespace: str, depth: int) -> PlannedState:
         """Return the record of a state that the cache keeps though it was not planned."""
-        return PlannedState(depth, 0.0, NewState(StateKind.UNPLANNED, 1.0, UNKNOWN_ORIGIN, 0))
+        model = self._namespace(namespace).model
+        return PlannedState(depth, 0.0, NewState(StateKind.UNPLANNED, 1.0, UNKNOWN_ORIGIN, model))
 
     def add(
         self,

@@ -103,7 +103,7 @@ class SparseReplay:
             return
         if cache.is_full:
             cache.evict(self._live[next(self._policy.eviction_order())])
-        unplanned = self._policy.unplanned(depth)
+        unplanned = self._policy.unplanned("", depth)
         self._write(cache, path, next((each for each in planned if each.depth == depth), unplanned))
 
     def _write(self, cache: Cache, path: tuple[PathPart, ...], planned: PlannedState) -> None:
