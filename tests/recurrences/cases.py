@@ -107,6 +107,14 @@ def make_pass(
     return Pass(recurrence, inputs, lengths, state)
 
 
+def forgetting(given: Pass, log_decay: float) -> Pass:
+    """Return the pass with this log decay for some tokens, about the chunks' ends too."""
+    name = "w" if given.recurrence.name == "rwkv7" else "g"
+    decays = getattr(given.inputs, name).clone()
+    decays[[0, 40, 63, 64, 65, 128]] = log_decay
+    return replace(given, inputs=replace(given.inputs, **{name: decays}))
+
+
 def cumulative(lengths: tuple[int, ...]) -> torch.Tensor:
     """Return cumulative sequence lengths."""
     return torch.tensor([0, *accumulate(lengths)])

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from cases import TOLERANCE, Pass, make_pass, poisoned, relative_error, same_bits
+from cases import (
+    SLOW,
+    TOLERANCE,
+    Pass,
+    capture_all,
+    forgetting,
+    make_pass,
+    poisoned,
+    relative_error,
+    same_bits,
+)
 
 from state_kernels import Recurrence, run, run_with_chunk_states, step
 from state_kernels.passes import Implementation
@@ -38,6 +48,23 @@ def test_decays(
     recurrence: Recurrence[Any, Any], implementation: Implementation, decay: tuple[float, float]
 ) -> None:
     assert_accurate(make_pass(recurrence, (300, 65), decay=decay), implementation)
+
+
+@pytest.mark.parametrize("log_decay", [-50.0, -1e4, torch.finfo(torch.float32).min, -torch.inf])
+def test_tokens_that_forget_all(
+    recurrence: Recurrence[Any, Any], implementation: Implementation, log_decay: float
+) -> None:
+    remembering = make_pass(recurrence, (200, 70), decay=SLOW)
+    given = forgetting(remembering, log_decay)
+    assert_accurate(given, implementation)
+    captures, pool = capture_all(0, range(1, 201), range(200)), poisoned(200, *given.row)
+    exact = poisoned(200, *given.row, dtype=torch.float64)
+    given.run(captures, pool, implementation)
+    given.truth(captures, exact)
+    errors = [relative_error(got, expected) for got, expected in zip(pool, exact, strict=True)]
+    assert max(errors) <= TOLERANCE
+    remembered = remembering.run(implementation=implementation)
+    assert relative_error(remembered.output, given.truth().output) > 100 * TOLERANCE
 
 
 @pytest.mark.parametrize(

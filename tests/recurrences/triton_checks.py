@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 import torch
-from cases import SLOW, TOLERANCE, Pass, make_pass, poisoned, relative_error, same_bits
+from cases import (
+    SLOW,
+    TOLERANCE,
+    Pass,
+    forgetting,
+    make_pass,
+    poisoned,
+    relative_error,
+    same_bits,
+)
 
 from state_kernels import KDA, Captures, GatedDeltaRule, Recurrence, run
 from state_kernels.recurrence import Sizes
@@ -106,6 +115,12 @@ def test_a_neighbour_depth_is_caught(recurrence: Recurrence[Any, Any]) -> None:
     errors = [relative_error(pool[i], exact[j]) for i, j in neighbours]
     print(f"state of a neighbouring depth: relative error {min(errors):.1e} to {max(errors):.1e}")
     assert min(errors) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("log_decay", [torch.finfo(torch.float32).min, -torch.inf])
+def test_tokens_that_forget_all(recurrence: Recurrence[Any, Any], log_decay: float) -> None:
+    given = on_device(forgetting(make_pass(recurrence, (130,), sizes=EVEN, decay=SLOW), log_decay))
+    assert_equal_to_truth(given)
 
 
 @pytest.mark.parametrize(("dtype", "length"), [(torch.bfloat16, 63), (torch.float16, 64)])

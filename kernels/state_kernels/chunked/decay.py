@@ -11,10 +11,17 @@ import torch
 from state_kernels.chunked.layout import CHUNK
 from state_kernels.chunked.products import add_matmul, diagonal_blocks, matmul
 
+FORGETS_ALL = -1000.0
+"""A log decay that leaves nothing of a state, in float64 too."""
+
 
 def summed(log_decay: torch.Tensor) -> torch.Tensor:
-    """Return the log decay from the chunk's start to after each token, float64."""
-    return log_decay.double().cumsum(dim=2)
+    """Return the log decay from the chunk's start to after each token, float64.
+
+    A token's decay below `FORGETS_ALL`, minus infinity too, counts as that: it would take the small
+    decays around it out of the sums, or make their differences NaN.
+    """
+    return log_decay.double().clamp(min=FORGETS_ALL).cumsum(dim=2)
 
 
 def from_start(log_decay: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
