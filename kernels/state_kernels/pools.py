@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from math import prod
 from typing import TypeAlias
 
 import torch
+
+from state_kernels.tensors import check_tensors, is_expanded
 
 Pool: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 
@@ -24,7 +26,7 @@ class StatePools:
     *pools : Tensor ``[layers, slots, ...]``, or sequence of Tensor ``[slots, ...]``
         SGLang's temporal pool ``[layers, slots, HV, V, K]`` and convolution pool
         ``[layers, slots, D, width - 1]``, for example, or one tensor for each layer. Types and
-        strides may differ from tensor to tensor. Nothing is copied.
+        strides may differ from tensor to tensor. Nothing is copied, and no gradient follows.
 
     Attributes
     ----------
@@ -35,12 +37,15 @@ class StatePools:
 
     Raises
     ------
+    TypeError
+        If something else than tensors is given.
     ValueError
-        If there is no tensor, or their slots or devices differ.
+        If there is no tensor, their slots or devices differ, or elements share their memory.
     """
 
     def __init__(self, *pools: Pool) -> None:
-        self.tensors: tuple[torch.Tensor, ...] = tuple(rows for pool in pools for rows in pool)
+        layers = _layers(pools)
+        self.tensors: tuple[torch.Tensor, ...] = tuple(rows.detach() for rows in layers)
         if not self.tensors or any(rows.dim() == 0 for rows in self.tensors):
             raise ValueError(
                 f"pools: got layers of shapes {[tuple(rows.shape) for rows in self.tensors]}; "
@@ -51,6 +56,12 @@ class StatePools:
             raise ValueError(
                 f"pools: got {sorted(f'{slots} slots on {device}' for slots, device in places)}; "
                 "need the same for every layer; group layers by their slots"
+            )
+        expanded = [rows.stride() for rows in self.tensors if is_expanded(rows)]
+        if expanded:
+            raise ValueError(
+                f"pools: got strides {expanded[0]}; need memory of its own for each element; "
+                "clone what was expanded"
             )
         self.slots, self.device = places.pop()
 
@@ -93,6 +104,21 @@ class StatePools:
     def addresses(self) -> torch.Tensor:
         """The address table as ``[tensors, 3]``, int64, on the pools' device."""
         return torch.tensor(self.address_table, dtype=torch.int64, device=self.device)
+
+
+def _layers(pools: Sequence[Pool]) -> Iterator[torch.Tensor]:
+    """Yield the layers of pools, or raise TypeError or ValueError."""
+    for pool in pools:
+        if not isinstance(pool, Sequence):
+            check_tensors(pools=pool)
+        if isinstance(pool, torch.Tensor) and pool.dim() == 0:
+            raise ValueError(
+                "pools: got a tensor without axes; need [layers, slots, ...]; "
+                "pass a list of layers, or one tensor of them"
+            )
+        for rows in pool:
+            check_tensors(pools=rows)
+            yield rows
 
 
 class PackedPools(StatePools):

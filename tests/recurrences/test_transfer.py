@@ -285,8 +285,25 @@ def test_pools_that_do_not_fit_are_refused() -> None:
     for absent in ((), (torch.zeros(2),)):
         with pytest.raises(ValueError, match=r"need \[slots, \.\.\.\] for each layer"):
             StatePools(*absent)
+    with pytest.raises(ValueError, match="pools: got strides"):
+        StatePools(torch.zeros(2, 1, 3).expand(2, 4, 3))
+    with pytest.raises(ValueError, match="pools: got a tensor without axes"):
+        StatePools(torch.zeros(()))
+    for other in (None, [[0.0, 1.0]], [torch.zeros(4, 3).numpy()]):
+        with pytest.raises(TypeError, match=r"pools: got \w+; need a tensor"):
+            StatePools(other)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="implementation: got 'numpy'"):
         copy_states(states, [0], states, [1], implementation="numpy")  # type: ignore[arg-type]
+
+
+def test_no_gradient_follows_a_copy() -> None:
+    source, target = torch.rand(2, 4, 3, requires_grad=True), torch.zeros(2, 4, 3)
+    for _ in range(2):
+        copy_states(StatePools(source), [1], StatePools(target), [3])
+    assert not target.requires_grad
+    assert torch.equal(target[:, 3], source.detach()[:, 1])
+    copy_states(StatePools(target), [0], StatePools(source), [1])
+    assert not source.detach()[:, 1].any()
 
 
 def test_states_in_8_bits_stay_within_the_bound() -> None:
