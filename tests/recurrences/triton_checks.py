@@ -198,6 +198,9 @@ def test_inputs_that_no_kernel_takes_are_refused() -> None:
     given = on_device(make_pass(GatedDeltaRule(), (3,), sizes=EVEN))
     with pytest.raises(ValueError, match=r"got 'triton' for torch\.float64"):
         given.to(torch.float64).run(implementation="triton")
+    beta = replace(given.inputs, beta=given.inputs.beta.double())
+    with pytest.raises(ValueError, match=r"got 'triton' for torch\.float64"):
+        replace(given, inputs=beta).run(implementation="triton")
     wide = on_device(make_pass(GatedDeltaRule(), (3,), sizes=Sizes(1, 1, 129, 16)))
     with pytest.raises(ValueError, match="got 'triton' for K = 129"):
         wide.run(implementation="triton")

@@ -26,7 +26,8 @@ def require_kernels(terms: KernelTerms | None) -> KernelTerms:
             "need terms that kernels know; use 'chunked'"
         )
     require_triton(terms.v.device)
-    dtype = compute_dtype(terms.q, terms.k, terms.v, terms.log_decay)
+    correction = () if terms.correction is None else terms.correction.tensors()
+    dtype = compute_dtype(terms.q, terms.k, terms.v, terms.log_decay, *correction)
     if dtype == torch.float64:
         raise ValueError(
             f"implementation: got 'triton' for {dtype}; need float32 or half inputs; "

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
+from state_kernels.records import TensorRecord
+
 
 @dataclass(frozen=True)
-class DeltaCorrection:
+class DeltaCorrection(TensorRecord):
     """Write ``u k^T`` with ``u = beta (v - S diag(exp(g)) k)`` instead of ``v k^T``.
 
     Attributes
@@ -24,7 +26,7 @@ class DeltaCorrection:
 
 
 @dataclass(frozen=True)
-class LowRankCorrection:
+class LowRankCorrection(TensorRecord):
     """Write ``u b^T`` beside ``v k^T``, with ``u = S a`` of the state before the token.
 
     Attributes
