@@ -1,4 +1,4 @@
-"""Exact recurrent states from prefill passes: tensors in, states out, in plain torch."""
+"""Exact recurrent states from prefill passes: tensors in, states out, in torch and Triton."""
 
 from state_kernels.convolution import (
     ConvolutionResult,

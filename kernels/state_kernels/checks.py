@@ -7,11 +7,13 @@ from itertools import pairwise
 import torch
 
 from state_kernels.records import Captures
+from state_kernels.tensors import check_floating, check_tensors, is_expanded, is_integer
 
 
 def check_cu_seqlens(cu_seqlens: torch.Tensor, tokens: int) -> list[int]:
-    """Return the cumulative lengths as integers, or raise ValueError."""
-    if cu_seqlens.dim() != 1 or cu_seqlens.is_floating_point() or len(cu_seqlens) < 1:
+    """Return the cumulative lengths as integers, or raise TypeError or ValueError."""
+    check_tensors(cu_seqlens=cu_seqlens)
+    if cu_seqlens.dim() != 1 or not is_integer(cu_seqlens) or len(cu_seqlens) < 1:
         raise ValueError(
             f"cu_seqlens: got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}; "
             "need a 1-D integer tensor [N + 1]; pass cumulative sequence lengths"
@@ -41,21 +43,38 @@ def check_keys_and_values(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
         )
 
 
-def check_shape(name: str, value: torch.Tensor, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an input of the values' tokens and heads has `shape`."""
+def check_shape(
+    name: str, value: torch.Tensor, shape: tuple[int, ...], each: str = "token and value head"
+) -> None:
+    """Raise ValueError unless an input has `shape`; `each` says what it is given for."""
     if tuple(value.shape) != shape:
         raise ValueError(
-            f"{name}: got shape {tuple(value.shape)}; need {shape}; "
-            "give it for each token and value head"
+            f"{name}: got shape {tuple(value.shape)}; need {tuple(shape)}; give it for each {each}"
         )
 
 
 def check_state(what: str, state: torch.Tensor, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless `state` has `shape`."""
+    """Raise TypeError or ValueError unless `state` is of floating point and has `shape`."""
+    check_floating(**{what: state})
     if tuple(state.shape) != shape:
         raise ValueError(
             f"{what}: got shape {tuple(state.shape)}; need {shape}; "
             "use the layout with values before keys"
+        )
+
+
+def check_pool(pool: torch.Tensor, row: tuple[int, ...]) -> None:
+    """Raise TypeError or ValueError unless states of shape `row` can be written to `pool`."""
+    check_floating(pool=pool)
+    if pool.dim() == 0 or tuple(pool.shape[1:]) != row:
+        raise ValueError(
+            f"pool: got shape {tuple(pool.shape)}; need [slots, {', '.join(map(str, row))}]; "
+            "use the layout with values before keys"
+        )
+    if is_expanded(pool):
+        raise ValueError(
+            f"pool: got strides {pool.stride()}; need memory of its own for each element; "
+            "clone what was expanded"
         )
 
 
@@ -65,7 +84,7 @@ def check_captures(
     cu_seqlens: torch.Tensor,
     row: tuple[int, ...],
 ) -> None:
-    """Raise ValueError unless captures and pool are both absent, or both usable."""
+    """Raise TypeError or ValueError unless captures and pool are both absent, or both usable."""
     if captures is None and pool is None:
         return
     if captures is None or pool is None:
@@ -73,13 +92,19 @@ def check_captures(
         raise ValueError(
             f"{missing}: got None; need captures and pool together; pass both or neither"
         )
-    check_state("pool", pool, (pool.shape[0], *row))
+    if not isinstance(captures, Captures):
+        raise TypeError(
+            f"captures: got {type(captures).__name__}; need Captures; "
+            "give it sequences, depths and slots"
+        )
+    check_pool(pool, row)
     captures.validate(cu_seqlens, pool.shape[0])
 
 
 def check_slots(slots: torch.Tensor, rows: int, pool_rows: int) -> None:
     """Raise ValueError unless `slots` has one index below `pool_rows` for each row."""
-    if slots.shape != (rows,) or slots.is_floating_point():
+    check_tensors(slots=slots)
+    if slots.shape != (rows,) or not is_integer(slots):
         raise ValueError(
             f"slots: got {slots.dtype} of shape {tuple(slots.shape)}; "
             f"need integers of shape ({rows},); give one slot for each row"
@@ -88,4 +113,25 @@ def check_slots(slots: torch.Tensor, rows: int, pool_rows: int) -> None:
         raise ValueError(
             f"slots: got {int(slots.max())}; need values below {pool_rows}; "
             "use rows of the pool, or a negative slot for padding"
+        )
+
+
+def check_convolution(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None
+) -> None:
+    """Raise TypeError or ValueError unless the arguments of a convolution fit each other."""
+    check_floating(x=x, weight=weight)
+    if x.dim() != 2 or weight.dim() != 2 or weight.shape[0] != x.shape[1] or weight.shape[1] < 2:
+        raise ValueError(
+            f"x and weight: got shapes {tuple(x.shape)} and {tuple(weight.shape)}; "
+            "need [T, D] and [D, width of 2 or more]; put tokens first"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"bias: got shape {tuple(bias.shape)}; need ({weight.shape[0]},); "
+            "give one number for each channel"
+        )
+    if activation not in (None, "silu", "swish"):
+        raise ValueError(
+            f"activation: got {activation!r}; need None, 'silu' or 'swish'; apply others afterwards"
         )

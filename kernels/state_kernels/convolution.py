@@ -11,9 +11,17 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from state_kernels.checks import check_captures, check_cu_seqlens, check_slots, check_state
+from state_kernels.checks import (
+    check_captures,
+    check_convolution,
+    check_cu_seqlens,
+    check_pool,
+    check_slots,
+    check_state,
+)
 from state_kernels.numerics import compute_dtype, silu
 from state_kernels.records import Captures
+from state_kernels.tensors import check_floating
 
 Activation = Literal["silu", "swish"]
 
@@ -66,7 +74,7 @@ def causal_convolution(
     Computes in float32 (float64 for float64 x), O(T D width). Bit-identical under any cut and in
     any batch on a CPU.
     """
-    _check_weight(x, weight, bias, activation)
+    check_convolution(x, weight, bias, activation)
     bounds = check_cu_seqlens(cu_seqlens, x.shape[0])
     history = weight.shape[1] - 1
     windows = _start_windows(x, len(bounds) - 1, history, initial_window)
@@ -122,8 +130,8 @@ def causal_convolution_step(
     ValueError
         If shapes do not fit or a slot is past the pool's end.
     """
-    _check_weight(x, weight, bias, activation)
-    check_state("pool", pool, (pool.shape[0], weight.shape[0], weight.shape[1] - 1))
+    check_convolution(x, weight, bias, activation)
+    check_pool(pool, (weight.shape[0], weight.shape[1] - 1))
     check_slots(slots, x.shape[0], pool.shape[0])
     output = torch.zeros_like(x)
     used = slots >= 0
@@ -131,7 +139,7 @@ def causal_convolution_step(
     inputs = torch.cat([pool[rows].to(x.dtype), x[used][:, :, None]], dim=2)
     taps = list(inputs.to(compute_dtype(x)).unbind(dim=2))
     output[used] = _weighted_sum(taps, weight, bias, activation).to(x.dtype)
-    pool[rows] = inputs[:, :, 1:].to(pool.dtype)
+    pool.detach()[rows] = inputs[:, :, 1:].to(pool.dtype)
     return output
 
 
@@ -161,12 +169,15 @@ def capture_windows(
     ValueError
         If shapes, cumulative lengths or captures do not fit.
     """
-    bounds = check_cu_seqlens(cu_seqlens, x.shape[0])
-    check_captures(captures, pool, cu_seqlens, (x.shape[1], pool.shape[-1]))
+    check_floating(x=x, pool=pool)
+    if x.dim() != 2:
+        raise ValueError(f"x: got shape {tuple(x.shape)}; need [T, D]; put tokens first")
+    bounds = check_cu_seqlens(cu_seqlens, len(x))
+    check_captures(captures, pool, torch.tensor(bounds), (*x.shape[1:], *pool.shape[-1:]))
     windows = _start_windows(x, len(bounds) - 1, pool.shape[-1], initial_window)
     sequence, depth = captures.sequence.to(x.device), captures.depth.to(x.device)
     taken = _windows_at(x, cu_seqlens, windows, sequence, depth)
-    pool[captures.slot.to(pool.device)] = taken.to(pool.dtype)
+    pool.detach()[captures.slot.to(pool.device)] = taken.to(pool.dtype)
 
 
 def _weighted_sum(
@@ -214,22 +225,3 @@ def _start_windows(
         return x.new_zeros(shape)
     check_state("initial_window", initial_window, shape)
     return initial_window.to(x.dtype)
-
-
-def _check_weight(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None
-) -> None:
-    if x.dim() != 2 or weight.dim() != 2 or weight.shape[0] != x.shape[1] or weight.shape[1] < 2:
-        raise ValueError(
-            f"x and weight: got shapes {tuple(x.shape)} and {tuple(weight.shape)}; "
-            "need [T, D] and [D, width of 2 or more]; put tokens first"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"bias: got shape {tuple(bias.shape)}; need ({weight.shape[0]},); "
-            "give one number for each channel"
-        )
-    if activation not in (None, "silu", "swish"):
-        raise ValueError(
-            f"activation: got {activation!r}; need None, 'silu' or 'swish'; apply others afterwards"
-        )

@@ -6,7 +6,13 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 
-from state_kernels.checks import check_captures, check_cu_seqlens, check_slots, check_state
+from state_kernels.checks import (
+    check_captures,
+    check_cu_seqlens,
+    check_pool,
+    check_slots,
+    check_state,
+)
 from state_kernels.chunked.layout import layout_of, schedule_captures
 from state_kernels.chunked.loop import run_chunks
 from state_kernels.gpu.availability import require_kernels
@@ -15,6 +21,7 @@ from state_kernels.numerics import compute_dtype
 from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import Inputs, InputsT, Recurrence, RowsT
 from state_kernels.reference import run_tokens
+from state_kernels.tensors import check_floating
 
 Implementation = Literal["auto", "reference", "chunked", "triton"]
 
@@ -27,6 +34,7 @@ class ChunkStatesResult(NamedTuple):
     chunk_states: torch.Tensor
 
 
+@torch.no_grad()
 def run(
     recurrence: Recurrence[InputsT, RowsT],
     inputs: InputsT,
@@ -62,15 +70,20 @@ def run(
 
     Raises
     ------
+    TypeError
+        If a tensor or captures are given as anything else.
     ValueError
-        If shapes, cumulative lengths, captures or the implementation's name do not fit.
+        If shapes, types, cumulative lengths, captures or the implementation's name do not fit.
+        Nothing is written then.
 
     Notes
     -----
-    Computes in float32, or in float64 if any input is float64. "chunked" is O(T) matrix work in
-    chunks of 64. On a CPU its result for a sequence is bit-identical in any batch, and when the
-    sequence is cut at a multiple of 64 and resumed from the float32 state captured there. A pass
-    does not wait for a GPU when `cu_seqlens` and `captures` are on the CPU.
+    Computes in float32, or in float64 if any input is float64; no gradient passes. "chunked" is
+    O(T) matrix work in chunks of 64. On a CPU its result for a sequence is bit-identical in any
+    batch, and when the sequence is cut at a multiple of 64 and resumed from the float32 state
+    captured there. A NaN or an infinity in a token's vectors spoils the outputs of its whole chunk
+    there, earlier ones too. A pass does not wait for a GPU when `cu_seqlens` and `captures` are on
+    the CPU.
     """
     if implementation not in get_args(Implementation):
         raise ValueError(
@@ -94,6 +107,7 @@ def run(
     return RecurrenceResult(output, state[layout.rank])
 
 
+@torch.no_grad()
 def run_with_chunk_states(
     recurrence: Recurrence[InputsT, RowsT],
     inputs: InputsT,
@@ -123,6 +137,7 @@ def run_with_chunk_states(
     return ChunkStatesResult(output, state[layout.rank], chunk_states)
 
 
+@torch.no_grad()
 def step(
     recurrence: Recurrence[InputsT, RowsT],
     inputs: InputsT,
@@ -153,8 +168,8 @@ def step(
     ValueError
         If shapes do not fit or a slot is past the pool's end.
     """
-    recurrence.check(inputs)
-    check_state("pool", pool, (pool.shape[0], *inputs.state_shape))
+    _check_inputs(recurrence, inputs)
+    check_pool(pool, inputs.state_shape)
     check_slots(slots, inputs.v.shape[0], pool.shape[0])
     output = torch.zeros_like(inputs.v)
     used = slots >= 0
@@ -177,13 +192,24 @@ def _check(
     pool: torch.Tensor | None,
 ) -> list[int]:
     """Check the arguments of a pass and return its cumulative lengths."""
-    bounds = check_cu_seqlens(cu_seqlens, inputs.v.shape[0])
-    recurrence.check(inputs)
+    _check_inputs(recurrence, inputs)
+    bounds = check_cu_seqlens(cu_seqlens, len(inputs.v))
     if initial_state is not None:
         check_state("initial_state", initial_state, (len(bounds) - 1, *inputs.state_shape))
     # Not the tensor given, which may be on a GPU that would be waited for once more.
     check_captures(captures, pool, torch.tensor(bounds), inputs.state_shape)
     return bounds
+
+
+def _check_inputs(recurrence: Recurrence[InputsT, RowsT], inputs: InputsT) -> None:
+    """Raise TypeError or ValueError unless the inputs fit the recurrence and each other."""
+    check_floating(**vars(inputs))
+    recurrence.check(inputs)
+    if 0 in inputs.state_shape:
+        raise ValueError(
+            f"k and v: got a state of shape {inputs.state_shape}; need no axis of size 0; "
+            "give at least one head, and one dimension to keys and values"
+        )
 
 
 def _start_state(

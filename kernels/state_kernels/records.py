@@ -8,6 +8,8 @@ from typing import NamedTuple, Self
 
 import torch
 
+from state_kernels.tensors import check_tensors, is_integer
+
 
 @dataclass(frozen=True)
 class TensorRecord:
@@ -43,17 +45,38 @@ class Captures:
 
     Attributes
     ----------
-    sequence : Tensor ``[C]``, int64
+    sequence : Tensor ``[C]``, integer
         Index of the sequence in this call's batch.
-    depth : Tensor ``[C]``, int64
+    depth : Tensor ``[C]``, integer
         Tokens of that sequence consumed *in this call* before the state is taken: 1..length.
-    slot : Tensor ``[C]``, int64
+    slot : Tensor ``[C]``, integer
         Row of the pool that receives the state. No row may be named twice.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not three tensors of as many integers. They are kept as int64.
     """
 
     sequence: torch.Tensor
     depth: torch.Tensor
     slot: torch.Tensor
+
+    def __post_init__(self) -> None:
+        check_tensors(**{f"captures.{name}": value for name, value in vars(self).items()})
+        for name, value in list(vars(self).items()):
+            if value.dim() != 1 or not is_integer(value):
+                raise ValueError(
+                    f"captures.{name}: got {value.dtype} with {value.dim()} dimensions; "
+                    "need a 1-D integer tensor; convert it"
+                )
+            object.__setattr__(self, name, value.long())
+        counts = (len(self.sequence), len(self.depth), len(self.slot))
+        if len(set(counts)) != 1:
+            raise ValueError(
+                f"captures lengths: got {counts}; need three equal ones; "
+                "give one sequence, depth and slot for each state"
+            )
 
     def validate(self, cu_seqlens: torch.Tensor, slots: int) -> None:
         """Check the three tensors against a batch and a pool.
@@ -68,22 +91,9 @@ class Captures:
         Raises
         ------
         ValueError
-            If a tensor has the wrong type or shape, or a value is out of range.
+            If a value is out of range, or a slot is named twice.
         """
-        for name in ("sequence", "depth", "slot"):
-            value = getattr(self, name)
-            if value.dim() != 1 or value.dtype != torch.int64:
-                raise ValueError(
-                    f"captures.{name}: got {value.dtype} with {value.dim()} dimensions; "
-                    "need a 1-D int64 tensor; convert it"
-                )
-        counts = (len(self.sequence), len(self.depth), len(self.slot))
-        if len(set(counts)) != 1:
-            raise ValueError(
-                f"captures lengths: got {counts}; need three equal ones; "
-                "give one sequence, depth and slot for each state"
-            )
-        if counts[0] == 0:
+        if len(self.slot) == 0:
             return
         lengths = cu_seqlens.diff().cpu()
         sequence, depth, slot = self.sequence.cpu(), self.depth.cpu(), self.slot.cpu()

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import torch
 
+from state_kernels.checks import check_convolution, check_cu_seqlens
 from state_kernels.numerics import compute_dtype
 from state_kernels.records import Captures
 from state_kernels.recurrence import InputsT, Recurrence, RowsT
@@ -60,10 +61,11 @@ def reference_convolution(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal depthwise convolution, one token at a time.
 
-    Parameters and results are those of `state_kernels.causal_convolution`.
+    Parameters, results and errors are those of `state_kernels.causal_convolution`.
     """
+    check_convolution(x, weight, bias, activation)
+    bounds = check_cu_seqlens(cu_seqlens, len(x))
     dtype = compute_dtype(x)
-    bounds = cu_seqlens.tolist()
     shape = (len(bounds) - 1, weight.shape[0], weight.shape[1] - 1)
     windows = x.new_zeros(shape) if initial_window is None else initial_window.to(x.dtype).clone()
     output = torch.zeros_like(x)

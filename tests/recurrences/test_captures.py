@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cases import (
@@ -16,7 +19,7 @@ from cases import (
     same_bits,
 )
 
-from state_kernels import Captures, Recurrence
+from state_kernels import Captures, Recurrence, step
 from state_kernels.passes import Implementation
 
 
@@ -138,8 +141,6 @@ def test_wrong_states_fail_where_the_captured_one_passes(recurrence: Recurrence[
         (Captures(torch.tensor([2]), torch.tensor([1]), torch.tensor([0])), "sequence: got 2"),
         (Captures(torch.tensor([0]), torch.tensor([1]), torch.tensor([4])), "slot: got 4"),
         (Captures(torch.tensor([0]), torch.tensor([1]), torch.tensor([-1])), "slot: got -1"),
-        (Captures(torch.tensor([0, 1]), torch.tensor([1]), torch.tensor([0])), "lengths: got"),
-        (Captures(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([0])), "depth: got torch"),
         (
             Captures(torch.tensor([0, 1]), torch.tensor([1, 1]), torch.tensor([3, 3])),
             "need distinct slots",
@@ -156,9 +157,84 @@ def test_bad_captures_are_refused(
     assert same_bits(pool, poisoned(4, *given.row))
 
 
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        ((torch.tensor([0, 1]), torch.tensor([1]), torch.tensor([0])), ValueError, "lengths: got"),
+        ((torch.tensor([0]), torch.tensor([1.0]), torch.tensor([0])), ValueError, "depth: got"),
+        ((torch.tensor([0]), torch.tensor([1]), torch.tensor([True])), ValueError, "slot: got"),
+        ((torch.tensor([0]), torch.tensor([1]), torch.tensor(0)), ValueError, "slot: got"),
+        ((torch.tensor([0]), [1], torch.tensor([0])), TypeError, "captures.depth: got list"),
+        ((None, torch.tensor([1]), torch.tensor([0])), TypeError, "captures.sequence: got None"),
+    ],
+)
+def test_captures_are_three_tensors_of_integers(
+    columns: tuple[Any, Any, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Captures(*columns)
+
+
+def test_captures_take_any_integers(recurrence: Recurrence[Any, Any]) -> None:
+    given = make_pass(recurrence, (100, 70))
+    wide, narrow = poisoned(3, *given.row), poisoned(3, *given.row)
+    columns = (torch.tensor(x) for x in ([1, 0], [64, 99], [2, 0]))
+    sequence, depth, slot = columns
+    given.run(Captures(sequence, depth, slot), wide)
+    given.run(Captures(sequence.to(torch.uint8), depth.int(), slot.to(torch.int16)), narrow)
+    assert same_bits(wide, narrow)
+
+
+def test_no_gradient_follows_states_into_the_pool(
+    recurrence: Recurrence[Any, Any], implementation: Implementation
+) -> None:
+    given = make_pass(recurrence, (100,))
+    captures = capture_all(0, range(60, 70), range(10))
+    plain, pool = poisoned(10, *given.row), poisoned(10, *given.row)
+    expected = given.run(captures, plain, implementation)
+    training = replace(given, inputs=given.inputs.map(lambda x: x.clone().requires_grad_()))
+    for _ in range(2):
+        result = training.run(captures, pool, implementation)
+        assert pool.grad_fn is None
+        assert not pool.requires_grad
+    assert same_bits(pool, plain)
+    assert same_bits(result.output, expected.output)
+
+
+@pytest.mark.parametrize(
+    ("pool", "error", "message"),
+    [
+        *(
+            (lambda row, t=t: torch.zeros(2, *row, dtype=t), ValueError, "pool: got torch")
+            for t in (torch.int8, torch.int32, torch.bool, torch.complex64)
+        ),
+        (lambda row: torch.zeros(1, *row).expand(2, *row), ValueError, "pool: got strides"),
+        (lambda row: torch.zeros(()), ValueError, r"pool: got shape \(\); need \[slots, "),
+        (lambda row: torch.zeros(2, *row).tolist(), TypeError, "pool: got list"),
+        (lambda row: torch.zeros(2, *row).numpy(), TypeError, "pool: got ndarray"),
+    ],
+)
+def test_bad_pools_are_refused(
+    recurrence: Recurrence[Any, Any],
+    pool: Callable[[tuple[int, ...]], Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    given = make_pass(recurrence, (10,))
+    bad = pool(given.row)
+    with pytest.raises(error, match=message):
+        given.run(capture_all(0, range(1, 2), range(1)), bad)
+    assert not np.any(np.asarray(bad))
+    with pytest.raises(error, match=message):
+        step(recurrence, given.before(1).inputs, pool=bad, slots=torch.tensor([0]))
+    assert not np.any(np.asarray(bad))
+
+
 def test_captures_and_pool_come_together(recurrence: Recurrence[Any, Any]) -> None:
     given = make_pass(recurrence, (10,))
     with pytest.raises(ValueError, match="pool: got None"):
         given.run(capture_all(0, range(1, 2), range(1)))
+    with pytest.raises(TypeError, match="captures: got tuple; need Captures"):
+        given.run(([0], [1], [0]), poisoned(2, *given.row))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pool: got shape"):
         given.run(capture_all(0, range(1, 2), range(1)), poisoned(2, 4, 32, 31))

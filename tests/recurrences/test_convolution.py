@@ -122,3 +122,37 @@ def test_bad_arguments_are_refused(x: torch.Tensor, weight: torch.Tensor) -> Non
         causal_convolution(
             x, weight, cu_seqlens=cu_seqlens, initial_window=x.new_zeros(1, CHANNELS, 3)
         )
+    for convolution in (causal_convolution, reference_convolution):
+        with pytest.raises(ValueError, match="activation: got 'gelu'"):
+            convolution(x, weight, None, cu_seqlens=cu_seqlens, activation="gelu")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"x: got torch\.int32; need a floating"):
+            convolution(x.int(), weight, None, cu_seqlens=cu_seqlens)
+        with pytest.raises(TypeError, match="weight: got list"):
+            convolution(x, weight.tolist(), None, cu_seqlens=cu_seqlens)
+
+
+def test_bad_pools_of_windows_are_refused(x: torch.Tensor, weight: torch.Tensor) -> None:
+    captures = Captures(*(torch.tensor([n]) for n in (3, 7, 0)))
+    pools = {
+        r"pool: got torch\.int8": torch.zeros(5, CHANNELS, 3, dtype=torch.int8),
+        "pool: got strides": torch.zeros(1, CHANNELS, 3).expand(5, -1, -1),
+        r"pool: got shape \(\); need \[slots": torch.zeros(()),
+        "pool: got shape": torch.zeros(5, CHANNELS + 1, 3),
+    }
+    for message, pool in pools.items():
+        with pytest.raises(ValueError, match=message):
+            capture_windows(x, cu_seqlens=cumulative(LENGTHS), captures=captures, pool=pool)
+        with pytest.raises(ValueError, match=message):
+            causal_convolution_step(x[:1], weight, pool=pool, slots=torch.tensor([0]))
+        assert not pool.any()
+
+
+def test_no_gradient_follows_windows_into_the_pool(x: torch.Tensor, weight: torch.Tensor) -> None:
+    captures = Captures(*(torch.tensor([n]) for n in (3, 7, 0)))
+    training, pool = x.clone().requires_grad_(), torch.zeros(5, CHANNELS, 3)
+    for _ in range(2):
+        capture_windows(training, cu_seqlens=cumulative(LENGTHS), captures=captures, pool=pool)
+        output = causal_convolution_step(training[:1], weight, pool=pool, slots=torch.tensor([1]))
+        assert not pool.requires_grad
+        assert output.requires_grad
+    assert same_bits(pool[0], x[10:13].T)

@@ -164,6 +164,14 @@ def test_arguments_stay_as_they_are(recurrence: Recurrence[Any, Any]) -> None:
         assert same_bits(old, new)
 
 
+@pytest.mark.parametrize("sizes", [Sizes(1, 0, 8, 8), Sizes(1, 1, 0, 8), Sizes(1, 1, 8, 0)])
+def test_states_of_nothing_are_refused(recurrence: Recurrence[Any, Any], sizes: Sizes) -> None:
+    inputs = recurrence.example(5, sizes, torch.Generator())
+    for bad in (inputs, inputs.map(lambda x: x[:0])):
+        with pytest.raises(ValueError, match="need no axis of size 0"):
+            run(recurrence, bad, cu_seqlens=torch.tensor([0, len(bad.v)]))
+
+
 def test_bad_arguments_are_refused(recurrence: Recurrence[Any, Any]) -> None:
     given = make_pass(recurrence, (10,))
     for bounds in ([0, 9], [0, 7, 5, 10], [1, 10]):
@@ -173,5 +181,18 @@ def test_bad_arguments_are_refused(recurrence: Recurrence[Any, Any]) -> None:
         replace(given, initial_state=given.initial_state[0]).run()
     with pytest.raises(ValueError, match="v: got shape"):
         replace(given, inputs=replace(given.inputs, v=given.inputs.v[:, :, 0])).run()
+    for kind in (torch.int64, torch.complex64):
+        with pytest.raises(ValueError, match=f"v: got {kind}; need a floating"):
+            replace(given, inputs=replace(given.inputs, v=given.inputs.v.to(kind))).run()
+    with pytest.raises(TypeError, match="v: got list; need a tensor"):
+        replace(given, inputs=replace(given.inputs, v=[])).run()
+    for state in (given.initial_state.tolist(), given.initial_state.numpy()):
+        with pytest.raises(TypeError, match="initial_state: got"):
+            replace(given, initial_state=state).run()
+    for lengths in ([0, 10], None):
+        with pytest.raises(TypeError, match="cu_seqlens: got"):
+            run(recurrence, given.inputs, cu_seqlens=lengths)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"cu_seqlens: got torch\.bool"):
+        run(recurrence, given.inputs, cu_seqlens=torch.tensor([False, True]))
     with pytest.raises(ValueError, match="implementation: got 'fast'"):
         given.run(implementation="fast")  # type: ignore[arg-type]

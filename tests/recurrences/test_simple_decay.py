@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import SLOW, TOLERANCE, cumulative, make_pass, relative_error
+from cases import (
+    SLOW,
+    TOLERANCE,
+    capture_all,
+    cumulative,
+    make_pass,
+    poisoned,
+    relative_error,
+    same_bits,
+)
 from outside import assert_agrees, fla_reference, transformers_model
 
 from state_kernels import SimpleDecay, causal_convolution, simple_decay, ssd
@@ -44,6 +53,45 @@ def test_retention_agrees_with_fla() -> None:
 
     assert error(decay) <= TOLERANCE
     assert error(decay.flip(0)) > 100 * TOLERANCE
+
+
+def test_one_decay_a_head_has_the_heads_shape() -> None:
+    inputs = make_pass(SimpleDecay(), (20,), sizes=Sizes(2, 4, 16, 16)).inputs
+    assert isinstance(inputs, SimpleDecayInputs)
+    for g in (torch.zeros(3), torch.zeros(1)):
+        with pytest.raises(
+            ValueError, match=r"g: got shape .*; need \(4,\); .* each value head, or"
+        ):
+            simple_decay(inputs.q, inputs.k, inputs.v, g, cu_seqlens=cumulative((20,)))
+    with pytest.raises(TypeError, match="g: got float"):
+        simple_decay(inputs.q, inputs.k, inputs.v, -0.1, cu_seqlens=cumulative((20,)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["A", "D"])
+def test_ssd_refuses_before_it_writes(name: str) -> None:
+    x, pool = torch.randn(20, 4, 16), poisoned(2, 4, 16, 8)
+    per_head = {"A": -torch.ones(4), "D": torch.ones(4)}
+
+    def capture(**per_head: torch.Tensor) -> None:
+        B = C = torch.randn(20, 2, 8)
+        ssd(
+            x,
+            torch.rand(20, 4),
+            B=B,
+            C=C,
+            **per_head,
+            cu_seqlens=cumulative((20,)),
+            captures=capture_all(0, range(5, 6), range(1)),
+            pool=pool,
+        )
+
+    with pytest.raises(ValueError, match=rf"{name}: got shape \(3,\); .* give it for each head$"):
+        capture(**per_head | {name: torch.ones(3)})
+    with pytest.raises(ValueError, match=f"{name}: got torch.int64"):
+        capture(**per_head | {name: torch.ones(4, dtype=torch.int64)})
+    assert same_bits(pool, poisoned(2, 4, 16, 8))
+    capture(**per_head)
+    assert not pool[0].isnan().any()
 
 
 def test_a_layer_of_mamba2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from state_kernels.numerics import by_value_head, queries_and_keys, query_scale,
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
+from state_kernels.tensors import check_floating, check_tensors
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,14 @@ def simple_decay(
     -------
     RecurrenceResult
     """
+    check_tensors(q=q, k=k, v=v, g=g)
+    if g.dim() == 1:
+        check_keys_and_values(q, k, v)
+        check_shape("g", g, v.shape[1:2], each="value head, or for each token and value head")
+        g = g.expand(v.shape[:2])
     return run(
         SimpleDecay(scale),
-        SimpleDecayInputs(q=q, k=k, v=v, g=g.expand(v.shape[:2]) if g.dim() == 1 else g),
+        SimpleDecayInputs(q=q, k=k, v=v, g=g),
         cu_seqlens=cu_seqlens,
         initial_state=initial_state,
         captures=captures,
@@ -137,6 +143,7 @@ def simple_decay(
     )
 
 
+@torch.no_grad()
 def ssd(
     x: torch.Tensor,
     dt: torch.Tensor,
@@ -172,8 +179,12 @@ def ssd(
     -------
     RecurrenceResult
     """
-    check_shape("dt", dt, tuple(x.shape[:2]))
-    check_shape("A", A, tuple(x.shape[1:2]))
+    check_floating(x=x, dt=dt, A=A, B=B, C=C)
+    check_shape("dt", dt, tuple(x.shape[:2]), each="token and head")
+    check_shape("A", A, tuple(x.shape[1:2]), each="head")
+    if D is not None:
+        check_floating(D=D)
+        check_shape("D", D, tuple(x.shape[1:2]), each="head")
     dtype = torch.promote_types(x.dtype, torch.float32)
     result = simple_decay(
         C,
@@ -189,6 +200,5 @@ def ssd(
     )
     output = result.output
     if D is not None:
-        check_shape("D", D, tuple(x.shape[1:2]))
         output = output + x.to(dtype) * D.to(dtype)[:, None]
     return RecurrenceResult(output.to(x.dtype), result.final_state)
