@@ -10,8 +10,9 @@ where `prompt` begins with the same 2,000 tokens and goes on.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -83,8 +84,8 @@ class CapturedStates:
                 "ask capture_states for it and let the model read that far"
             )
         cache = DynamicCache(config=self._config)
-        for index, pair in self._attention.items():
-            layer = cache.layers[index]
+        for place, pair in self._attention.items():
+            layer = cache.layers[place]
             layer.lazy_initialization(pair.keys, pair.values)
             layer.keys, layer.values = pair.keys[..., :depth, :], pair.values[..., :depth, :]
         slot = self._wanted.index(depth)
@@ -101,15 +102,19 @@ class CapturedStates:
     @contextmanager
     def _following(self, decoder: torch.nn.Module) -> Iterator[None]:
         """Keep states from every call of the model until the context ends."""
-        signature = inspect.signature(decoder.forward)
         cache: Any = None
-        span = Span(0, 0)
+        span = coming = Span(0, 0)
+        unfinished: Any = None
 
-        def before(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            nonlocal cache, span
-            given = signature.bind(*args, **kwargs).arguments
-            call = _checked_call(given | given.get("kwargs", {}))
+        def before(given: dict[str, Any]) -> None:
+            nonlocal coming, unfinished
+            call = _checked_call(given)
             start = call.cache.get_seq_length()
+            if call.cache is unfinished:
+                raise ValueError(
+                    "past_key_values: got the cache of a call that failed, which may be half "
+                    "written; need a new one; read the sequence again from its start"
+                )
             if cache is None:
                 _check_first(self._wanted, start)
             elif call.cache is not cache or start != span.end:
@@ -117,27 +122,28 @@ class CapturedStates:
                     f"past_key_values: got a cache of {start} tokens; need the one of {span.end} "
                     "tokens that this context began with; open a context for each sequence"
                 )
-            cache, span = call.cache, Span(start, start + call.tokens)
+            unfinished, coming = call.cache, Span(start, start + call.tokens)
             for layer in self._layers:
-                layer.span = span
+                layer.span = coming
 
         def after(*_: object) -> None:
+            nonlocal cache, span, unfinished
+            cache, span, unfinished = unfinished, coming, None
             self.depths = tuple(depth for depth in self._wanted if depth <= span.end)
             self._attention = {
-                index: _KeysAndValues(layer.keys.detach(), layer.values.detach())
-                for index, layer in enumerate(cache.layers)
+                place: _KeysAndValues(layer.keys.detach(), layer.values.detach())
+                for place, layer in enumerate(cache.layers)
                 if getattr(layer, "keys", None) is not None
             }
 
-        with (
-            decoder.register_forward_pre_hook(before, with_kwargs=True),
-            decoder.register_forward_hook(after),
-        ):
+        with _before_calls(decoder, before), decoder.register_forward_hook(after):
             yield
 
 
 @contextmanager
-def capture_states(model: PreTrainedModel, depths: Iterable[int]) -> Iterator[CapturedStates]:
+def capture_states(
+    model: PreTrainedModel, depths: Iterable[int] | torch.Tensor
+) -> Iterator[CapturedStates]:
     """Keep a hybrid model's states at chosen depths while it reads a sequence.
 
     Parameters
@@ -147,7 +153,7 @@ def capture_states(model: PreTrainedModel, depths: Iterable[int]) -> Iterator[Ca
         Kimi-Linear, Falcon-H1, or another that runs a gated delta rule, Kimi delta attention or
         Mamba2. Where it is called in the context, its recurrent layers run this package's
         recurrences, and no other object changes.
-    depths : iterable of int
+    depths : iterable of int, or Tensor ``[C]``, integer
         Tokens after which a state is kept, each at least 1, on no grid.
 
     Yields
@@ -170,7 +176,7 @@ def capture_states(model: PreTrainedModel, depths: Iterable[int]) -> Iterator[Ca
     is held once for all depths, in the tensors of the cache itself.
     """
     captured = CapturedStates(model, _checked_depths(depths))
-    with _installed(captured._layers), captured._following(model.get_decoder()):
+    with _installed(model, captured._layers), captured._following(model.get_decoder()):
         yield captured
 
 
@@ -187,16 +193,55 @@ def use_state_kernels(model: PreTrainedModel) -> Iterator[None]:
     model : PreTrainedModel
         As for `capture_states`, which also lists the errors.
     """
-    with _installed(_recurrent_layers(model, ())):
+    with _installed(model, _recurrent_layers(model, ())):
         yield
 
 
 @contextmanager
-def _installed(layers: list[RecurrentLayer]) -> Iterator[None]:
+def _installed(model: PreTrainedModel, layers: list[RecurrentLayer]) -> Iterator[None]:
     with ExitStack() as stack:
+        stack.enter_context(_before_calls(model.get_decoder(), _check_new_tokens))
         for layer in layers:
             stack.enter_context(layer.installed())
         yield
+
+
+@contextmanager
+def _before_calls(
+    decoder: torch.nn.Module, function: Callable[[dict[str, Any]], None]
+) -> Iterator[None]:
+    """Call a function with the arguments of every call of the decoder, until the context ends."""
+    signature = inspect.signature(decoder.forward)
+
+    def before(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = signature.bind(*args, **kwargs).arguments
+        function(given | given.get("kwargs", {}))
+
+    with decoder.register_forward_pre_hook(before, with_kwargs=True):
+        yield
+
+
+def _check_new_tokens(given: dict[str, Any]) -> None:
+    """Raise ValueError if a call brings no tokens after those that its cache holds.
+
+    `generate` leaves out a prompt's first tokens, as many as the cache holds; of a prompt that has
+    no more than these it brings nothing, or the whole prompt again, at its old positions.
+    """
+    inputs: Any = given.get("input_ids")
+    inputs = given.get("inputs_embeds") if inputs is None else inputs
+    cache: Any = given.get("past_key_values")
+    positions: Any = given.get("position_ids")
+    if inputs is None or cache is None:
+        return
+    held = cache.get_seq_length()
+    # A padded sequence has smaller positions, and images have several.
+    one_sequence = inputs.shape[0] == 1 and given.get("attention_mask") is None
+    placed = one_sequence and positions is not None and positions.dim() == 2
+    if inputs.shape[1] == 0 or (placed and int(positions[0, 0]) < held):
+        raise ValueError(
+            f"input_ids: got no tokens after the {held} that the cache holds; need a longer "
+            "prompt; take a cache at a smaller depth"
+        )
 
 
 def _recurrent_layers(model: PreTrainedModel, depths: tuple[int, ...]) -> list[RecurrentLayer]:
@@ -207,7 +252,7 @@ def _recurrent_layers(model: PreTrainedModel, depths: tuple[int, ...]) -> list[R
         )
     layers = find_layers(model, depths)
     types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
-    recurrent = [index for index, kind in enumerate(types) if kind in _RECURRENT_LAYER_TYPES]
+    recurrent = [place for place, kind in enumerate(types) if kind in _RECURRENT_LAYER_TYPES]
     has_attention = not _ATTENTION_LAYER_TYPES.isdisjoint(types)
     known = has_attention and _LAYER_TYPES.issuperset(types)
     if not known or not layers or recurrent != [layer.index for layer in layers]:
@@ -219,9 +264,15 @@ def _recurrent_layers(model: PreTrainedModel, depths: tuple[int, ...]) -> list[R
     return layers
 
 
-def _checked_depths(depths: Iterable[int]) -> tuple[int, ...]:
+def _checked_depths(depths: Iterable[int] | torch.Tensor) -> tuple[int, ...]:
     """Return the depths in rising order, each once, or raise ValueError."""
-    rising = tuple(sorted(set(depths)))
+    given = depths.tolist() if isinstance(depths, torch.Tensor) else depths
+    try:
+        rising = tuple(sorted({index(depth) for depth in given}))
+    except TypeError:
+        raise ValueError(
+            f"depths: got {depths}; need integers; count tokens read, from 1 on"
+        ) from None
     if not rising or rising[0] < 1:
         raise ValueError(f"depths: got {rising}; need at least one, from 1 on; count tokens read")
     return rising

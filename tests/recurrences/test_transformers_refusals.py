@@ -67,10 +67,10 @@ def test_another_sequence_in_the_same_context(model: PreTrainedModel) -> None:
 
 
 def test_depths(model: PreTrainedModel) -> None:
-    for depths in ([], [0, 3]):
+    for depths in ([], [0, 3], [64.7], [None], torch.tensor([5.0]), torch.tensor(5), 5):
         with pytest.raises(ValueError, match="depths: got"), capture_states(model, depths):
             pass
-    with capture_states(model, [25, 5, 5]) as captured:
+    with capture_states(model, torch.tensor([25, 5, 5])) as captured:
         with pytest.raises(ValueError, match=r"depth: got 5; need one of \(\)"):
             captured.cache_at(5)
         model(input_ids=PROMPT, past_key_values=empty(model))
@@ -81,6 +81,44 @@ def test_depths(model: PreTrainedModel) -> None:
         pytest.raises(ValueError, match="depths: got 5; need more"),
     ):
         model(input_ids=PROMPT, past_key_values=captured.cache_at(5))
+
+
+def test_prompts_that_the_cache_holds_already(model: PreTrainedModel) -> None:
+    with capture_states(model, [12, 20]) as captured:
+        model(input_ids=PROMPT, past_key_values=empty(model))
+    options = {"max_new_tokens": 2, "do_sample": False}
+    for context in (use_state_kernels(model), capture_states(model, [25])):
+        with context:
+            for length in (1, 10, 20):
+                with pytest.raises(ValueError, match="got no tokens after the 20 that the cache"):
+                    model.generate(
+                        PROMPT[:, :length], past_key_values=captured.cache_at(20), **options
+                    )
+            longer = model.generate(PROMPT, past_key_values=captured.cache_at(12), **options)
+    with use_state_kernels(model):
+        assert torch.equal(longer, model.generate(PROMPT, **options))
+
+
+def test_a_call_that_failed(model: PreTrainedModel) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with capture_states(model, [5, 20]) as captured:
+        model(input_ids=PROMPT, past_key_values=empty(model))
+    cache = empty(model)
+    with capture_states(model, [5, 20]) as again:
+        for layer in model.get_decoder().layers:
+            cache = empty(model)
+            with layer.register_forward_hook(fail), pytest.raises(ZeroDivisionError):
+                model(input_ids=PROMPT[:, :7], past_key_values=cache)
+            with pytest.raises(ValueError, match="got the cache of a call that failed"):
+                model(input_ids=PROMPT, past_key_values=cache)
+            assert again.depths == ()
+        model(input_ids=PROMPT, past_key_values=empty(model))
+    assert again.depths == (5, 20)
+    for got, expected in zip(again._layers, captured._layers, strict=True):
+        assert torch.equal(got.states, expected.states)
+        assert torch.equal(got.windows, expected.windows)
 
 
 def test_contexts_inside_each_other(model: PreTrainedModel) -> None:
