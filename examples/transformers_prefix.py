@@ -4,7 +4,6 @@ python examples/transformers_prefix.py --document README.md
 """
 
 import argparse
-from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
@@ -19,7 +18,8 @@ QUESTIONS = [(1.0, "What is this about?"), (0.9, "Who is it for?"), (0.4, "What 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model-path", help="the model's folder (default: the demo's tiny model)")
-    parser.add_argument("--document", type=Path, required=True, help="a UTF-8 text file")
+    text = argparse.FileType(encoding="utf-8")
+    parser.add_argument("--document", type=text, required=True, help="a UTF-8 text file")
     parser.add_argument("--states", type=int, default=4, help="states to keep in the document")
     parser.add_argument("--tokens", type=int, default=32, help="length of each answer, in tokens")
     given = parser.parse_args()
@@ -39,8 +39,10 @@ def main() -> None:
         new = output.sequences[0, prompt.shape[1] :]
         return tokenizer.decode(new), torch.cat(output.logits).log_softmax(dim=-1)
 
-    document = token_ids(given.document.read_text(encoding="utf-8"))
-    depths = balanced(document.shape[1], given.states, grid=64).tolist()
+    document = token_ids(given.document.read())
+    depths = balanced(document.shape[1], max(0, given.states), grid=64).tolist()
+    if not depths:
+        parser.error("nowhere to keep a state: give --states 1 or more, and a longer --document")
     with capture_states(model, depths) as captured, torch.no_grad():
         model(document, past_key_values=DynamicCache(config=model.config), logits_to_keep=1)
     for share, question in QUESTIONS:

