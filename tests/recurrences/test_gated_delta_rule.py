@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -98,3 +101,16 @@ def test_bad_shapes_are_refused() -> None:
         gated_delta_rule(q, k, v, g, beta[:, :2], cu_seqlens=cu_seqlens)
     with pytest.raises(ValueError, match="g: got shape"):
         gated_delta_rule(q, k, v, g[:9], beta, cu_seqlens=cu_seqlens)
+
+
+def test_the_readme_captures_as_it_says() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n([^`]*gated_delta_rule[^`]*)```", readme)
+    torch.manual_seed(0)
+    run: dict[str, Any] = {}
+    exec(snippet, run)
+    inputs = [run[name][100:250] for name in ("q", "k", "v", "g", "beta")]
+    alone = gated_delta_rule(*inputs, cu_seqlens=torch.tensor([0, 150]), qk_l2norm=True)
+    assert relative_error(run["pool"][2], alone.final_state[0]) <= TOLERANCE
+    assert relative_error(run["pool"][5], alone.final_state[0]) > 100 * TOLERANCE
+    assert not run["pool"][[0, 1, 3, 4, 6, 7]].any()
