@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 DEEPEST = 2**53
-"""Depths up to here are exact in float64."""
+"""Depths and counts up to here are exact in float64."""
 
 
 def invalid(what: str, got: object, need: str, fix: str) -> ValueError:
@@ -27,21 +27,28 @@ def check_positive(what: str, value: float, fix: str) -> None:
         raise invalid(what, value, "a finite number > 0", fix)
 
 
-def check_count(what: str, value: int, minimum: int, fix: str) -> None:
-    """Raise ValueError unless `value` is a whole number, not a float, of at least `minimum`."""
+def check_count(what: str, value: int, minimum: int, fix: str) -> int:
+    """Return `value` as an int; ValueError unless it is a whole one from `minimum` to 2**53.
+
+    Compute with the result: numpy's integers overflow in their own small types.
+    """
     if not is_whole(value):
         raise invalid(what, repr(value), f"a whole number >= {minimum}, an int", fix)
-    if value < minimum:
-        raise invalid(what, value, f"a whole number >= {minimum}", fix)
+    count = operator.index(value)
+    if count < minimum:
+        raise invalid(what, count, f"a whole number >= {minimum}", fix)
+    if count > DEEPEST:
+        raise invalid(what, count, f"at most {DEEPEST} (2**53)", fix)
+    return count
 
 
 def is_whole(value: object) -> bool:
-    """Return whether `value` can count: an int of Python or numpy, and no float."""
+    """Return whether `value` can count: an int of Python or numpy, no float and no bool."""
     try:
         operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return False
-    return True
+    return not isinstance(value, bool)
 
 
 def as_weights(weights: ArrayLike) -> NDArray[np.float64]:

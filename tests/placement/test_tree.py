@@ -70,6 +70,8 @@ def test_the_deepest_node_allowed_is_exact() -> None:
     tree = PrefixTree([-1, 0, 1, 0], [0, 2**52, 2**52, 2**53], [0, 0, 1, 0])
     assert tree.depths.tolist() == [0, 2**52, 2**53, 2**53]
     assert tree_recompute(tree, [(2, 2**52 - 1)]) == 1.0
+    with pytest.raises(ValueError, match=r"^depth of node 2: got 9007199254740993; need at most"):
+        PrefixTree([-1, 0, 1], [0, 2**53, 1], [0, 1, 1])
 
 
 def test_a_cycle_in_a_large_graph_is_found_in_one_pass() -> None:

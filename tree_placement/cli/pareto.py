@@ -169,8 +169,7 @@ def _loaded(path: Path, limit: int | None) -> LoadedTrace:
     block = int(named[2]) if named else 16
     trace = read_trace(path, block)
     if limit is not None:
-        check_count("--limit", limit, 1, "serve one request at least")
-        trace = trace.first(limit)
+        trace = trace.first(check_count("--limit", limit, 1, "serve one request at least"))
     grid = -(-64 // block) * block
     return LoadedTrace((named[1] if named else stem).replace("_", " "), trace, grid)
 

@@ -156,8 +156,7 @@ def _trace(asked: Question) -> Trace:
         trace = trace_of_prompts(map(tokenizer, read_prompts(asked.documents)), asked.block)
     if asked.limit is None:
         return trace
-    check_count("--limit", asked.limit, 1, "serve one request at least")
-    return trace.first(asked.limit)
+    return trace.first(check_count("--limit", asked.limit, 1, "serve one request at least"))
 
 
 def _served(asked: Question, trace: Trace, name: str, budget: Budget) -> tuple[Served, ...]:

@@ -53,7 +53,7 @@ def stability(length: int, distance: float, *, cost: PrefillCost | None = None) 
     >>> stability(1_000, 0.25)
     250.0
     """
-    check_count("length", length, 0, "pass the depth of the deepest overlap")
+    length = check_count("length", length, 0, "pass the depth of the deepest overlap")
     check_at_least("distance", distance, 0.0, "pass the sum of the absolute differences")
     prefill = PrefillCost() if cost is None else cost
     return float(prefill(length)) * distance
@@ -99,7 +99,7 @@ def estimation_error(support: int, size: float, failure: float) -> float:
     >>> estimation_error(16, 400, failure=1.0)
     0.2
     """
-    check_count("support", support, 1, "pass the number of depths an overlap can have")
+    support = check_count("support", support, 1, "pass the number of depths an overlap can have")
     check_positive("size", size, "observe something first")
     check_share("failure", failure, "pass the probability that the bound may fail with")
     return math.sqrt(support / size) + math.sqrt(-2.0 * math.log(failure) / size)
@@ -176,7 +176,7 @@ def effective_sample_size(decay: float, count: int) -> float:
     7.0
     """
     check_share("decay", decay, "pass 1 to forget nothing")
-    check_count("count", count, 0, "pass the number of observations")
+    count = check_count("count", count, 0, "pass the number of observations")
     if decay == 1.0:
         return float(count)
     faded = -math.expm1(count * math.log(decay))
@@ -209,7 +209,7 @@ def mean_age(decay: float, count: int) -> float:
     1.3333333333333335
     """
     check_share("decay", decay, "pass 1 to forget nothing")
-    check_count("count", count, 1, "observe something first")
+    count = check_count("count", count, 1, "observe something first")
     rate = -math.log(decay)
     if rate * count < 1e-4:
         return 0.5 * (count + 1) - rate * (count + 1.0) * (count - 1.0) / 12.0
@@ -279,7 +279,7 @@ def decayed_error(support: int, decay: float, count: int, drift: float) -> Decay
     >>> round(error.bias, 3), round(error.deviation, 3)
     (0.5, 1.0)
     """
-    check_count("support", support, 1, "pass the number of depths an overlap can have")
+    support = check_count("support", support, 1, "pass the number of depths an overlap can have")
     _check_drift(drift)
     bias = min(2.0, drift * mean_age(decay, count))
     return DecayedError(bias, math.sqrt(support / effective_sample_size(decay, count)))
@@ -337,7 +337,7 @@ def best_decay(support: int, drift: float) -> BestDecay:
     >>> round(best.decay, 3), round(best.error, 2)
     (0.995, 0.6)
     """
-    check_count("support", support, 1, "pass the number of depths an overlap can have")
+    support = check_count("support", support, 1, "pass the number of depths an overlap can have")
     _check_drift(drift)
     if drift >= math.sqrt(support):
         raise invalid("drift", drift, f"drift < sqrt({support})", "keep the last observation only")

@@ -31,6 +31,11 @@ class Bins(NamedTuple):
     masses: NDArray[np.float64]
 
 
+def check_bin(bin: int) -> int:
+    """Return the width of a bin in tokens as an int; ValueError below 1."""
+    return check_count("bin", bin, 1, "pass the width of a bin in tokens")
+
+
 class OverlapHistogram:
     """Exponentially decayed histogram over tokens, which keeps mean and variance inside each bin.
 
@@ -64,8 +69,10 @@ class OverlapHistogram:
 
     def __init__(self, decay: float = 0.99, bin: int = 64, maximum_bins: int = 4096) -> None:
         check_share("decay", decay, "pass 1 to forget nothing")
-        check_count("bin", bin, 1, "pass the width of a bin in tokens")
-        check_count("maximum_bins", maximum_bins, 1, "pass the number of bins to keep")
+        bin = check_bin(bin)
+        maximum_bins = check_count(
+            "maximum_bins", maximum_bins, 1, "pass the number of bins to keep"
+        )
         self._growth = 1.0 / decay
         self._bin = bin
         self._maximum_bins = maximum_bins
@@ -99,7 +106,7 @@ class OverlapHistogram:
         Raises ValueError if either is negative or not finite. O(1) time; O(bins) when full or
         when scaling back.
         """
-        check_count("tokens", tokens, 0, "pass a depth or a distance")
+        tokens = check_count("tokens", tokens, 0, "pass a depth or a distance")
         check_at_least("weight", weight, 0.0, "pass the share to count")
         self._scale *= self._growth
         if self._scale > _RESCALE_ABOVE:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tree_placement._check import check_count, check_positive, invalid
 from tree_placement.cost import SparseWeights
 from tree_placement.overlap._encoding import Decoder, Encoder
-from tree_placement.overlap.histogram import Bins
+from tree_placement.overlap.histogram import Bins, check_bin
 from tree_placement.overlap.statistics import OverlapStatistics
 
 __all__ = ["OverlapModel", "OverlapStatistics"]
@@ -83,15 +83,17 @@ class OverlapModel:
         shrinkage: float = 8.0,
         prior_size: float = 1.0,
     ) -> None:
-        check_count("maximum_scopes", maximum_scopes, 1, "pass the number of scopes to remember")
-        check_count("scope_bins", scope_bins, 1, "pass the number of bins to keep in a scope")
         check_positive("shrinkage", shrinkage, "pass the evidence that outweighs a parent scope")
         check_positive("prior_size", prior_size, "pass the evidence that outweighs the prior")
         self._decay = decay
-        self._bin = bin
-        self._maximum_scopes = maximum_scopes
+        self._bin = check_bin(bin)
+        self._maximum_scopes = check_count(
+            "maximum_scopes", maximum_scopes, 1, "pass the number of scopes to remember"
+        )
         self._maximum_bins = maximum_bins
-        self._scope_bins = scope_bins
+        self._scope_bins = check_count(
+            "scope_bins", scope_bins, 1, "pass the number of bins to keep in a scope"
+        )
         self._shrinkage = shrinkage
         self._prior_size = prior_size
         self._tree = OverlapStatistics(decay, bin, maximum_bins)
@@ -175,7 +177,7 @@ class OverlapModel:
         and 1/6 of its weight (the Gauss-Hermite rule, exact for both moments): at its mean alone,
         a state there would seem to serve the whole bin. O(b log b) time for b bins in all.
         """
-        check_count("length", length, 1, "pass the length of the path")
+        length = check_count("length", length, 1, "pass the length of the path")
         parts: list[Bins] = []
         left = 1.0
         known = [self._scopes[scope] for scope in scopes if scope in self._scopes]

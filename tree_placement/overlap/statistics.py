@@ -6,7 +6,7 @@ import numpy as np
 
 from tree_placement._check import check_count, invalid
 from tree_placement.overlap._encoding import Decoder, Encoder
-from tree_placement.overlap.histogram import Bins, OverlapHistogram
+from tree_placement.overlap.histogram import Bins, OverlapHistogram, check_bin
 
 
 class OverlapStatistics:
@@ -53,7 +53,7 @@ class OverlapStatistics:
         self._start = OverlapHistogram(decay, bin, maximum_bins)
         self._end = OverlapHistogram(decay, bin, maximum_bins)
         self._decay = decay
-        self._kernel = 1.0 / (3 * bin)
+        self._kernel = 1.0 / (3 * check_bin(bin))
         self._total = 0.0
         self._squares = 0.0
 
@@ -95,8 +95,10 @@ class OverlapStatistics:
         -----
         Both histograms decay and take their share of the observation. O(1) time.
         """
-        check_count("overlap", overlap, 1, "do not observe prompts that share nothing")
-        check_count("earlier_length", earlier_length, 1, "pass the earlier prompt's length")
+        overlap = check_count("overlap", overlap, 1, "do not observe prompts that share nothing")
+        earlier_length = check_count(
+            "earlier_length", earlier_length, 1, "pass the earlier prompt's length"
+        )
         if not 0.0 <= prior <= 1.0:
             raise invalid("prior", prior, "0 <= prior <= 1", "pass a wider scope's responsibility")
         distance = max(earlier_length - overlap, 0)

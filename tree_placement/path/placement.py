@@ -6,6 +6,7 @@ cost of every budget with some price, and `place` takes the budget itself.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,7 +136,7 @@ def place(
     >>> place(SparseWeights([1_500, 9_000], [3, 1]), budget=2, grid=64)
     Placement(depths=array([1472, 8960]), cost=124.0)
     """
-    check_count("budget", budget, 0, "pass the number of new states allowed")
+    budget = check_count("budget", budget, 0, "pass the number of new states allowed")
     problem = _problem(weights, grid, cost, fixed, forbidden, minimum_depth)
     sites = problem.sites
     candidates = sites.new_depths()
@@ -143,7 +144,7 @@ def place(
         return problem.placement(candidates)
     from tree_placement.path import _dp
 
-    chosen = _dp.budgeted(sites.prefill, sites.mass, sites.moment, sites.fixed, int(budget))
+    chosen = _dp.budgeted(sites.prefill, sites.mass, sites.moment, sites.fixed, budget)
     return problem.placement(sites.depths[chosen[::-1]])
 
 
@@ -241,11 +242,11 @@ def balanced(length: int, budget: int, *, grid: int = 1) -> NDArray[np.int64]:
     >>> balanced(1_000, 3, grid=64)
     array([256, 512, 768])
     """
-    sections, cells = _sections(length, budget, grid)
-    share, longer = divmod(cells, sections)
-    steps = np.full(sections, share, dtype=np.int64)
-    steps[sections - longer :] += 1
-    return np.cumsum(steps[:-1]) * grid
+    even = _even(length, budget, grid)
+    share, longer = divmod(even.cells, even.gaps)
+    steps = np.full(even.gaps, share, dtype=np.int64)
+    steps[even.gaps - longer :] += 1
+    return np.cumsum(steps[:-1]) * even.grid
 
 
 def balanced_mean(length: int, budget: int, *, grid: int = 1) -> float:
@@ -259,8 +260,8 @@ def balanced_mean(length: int, budget: int, *, grid: int = 1) -> float:
     >>> balanced_mean(9, 2)
     1.3333333333333333
     """
-    check_count("length", length, 1, "pass the depth of the deepest overlap")
-    gaps = _gaps(length, budget, grid)
+    length = check_count("length", length, 1, "pass the depth of the deepest overlap")
+    gaps = _gaps(_even(length, budget, grid))
     return sum(count * _triangle(tokens) for count, tokens in gaps) / length
 
 
@@ -275,27 +276,34 @@ def balanced_worst(length: int, budget: int, *, grid: int = 1) -> int:
     >>> balanced_worst(9, 2)
     3
     """
-    return max(tokens for count, tokens in _gaps(length, budget, grid) if count) - 1
+    return max(tokens for count, tokens in _gaps(_even(length, budget, grid)) if count) - 1
 
 
-def _sections(length: int, budget: int, grid: int) -> tuple[int, int]:
-    """Return the number of gaps and of grid cells, the last of which may be cut short."""
-    check_count("length", length, 0, "pass the depth of the deepest overlap")
-    check_count("budget", budget, 0, "pass the number of states allowed")
-    check_count("grid", grid, 1, "pass the distance between depths allowed")
+class _Even(NamedTuple):
+    """A path cut evenly: how many gaps of how many grid cells, the last of them cut short."""
+
+    length: int
+    grid: int
+    gaps: int
+    cells: int
+
+
+def _even(length: int, budget: int, grid: int) -> _Even:
+    length = check_count("length", length, 0, "pass the depth of the deepest overlap")
+    budget = check_count("budget", budget, 0, "pass the number of states allowed")
+    grid = check_count("grid", grid, 1, "pass the distance between depths allowed")
     cells = length // grid + 1
-    return min(budget + 1, cells), cells
+    return _Even(length, grid, min(budget + 1, cells), cells)
 
 
-def _gaps(length: int, budget: int, grid: int) -> list[tuple[int, int]]:
+def _gaps(even: _Even) -> list[tuple[int, int]]:
     """Return (count, tokens) of the short gaps, of the long ones, and of the last gap."""
-    sections, cells = _sections(length, budget, grid)
-    share, longer = divmod(cells, sections)
-    short, long = share * grid, (share + 1) * grid
-    cut = cells * grid - length - 1
+    share, longer = divmod(even.cells, even.gaps)
+    short, long = share * even.grid, (share + 1) * even.grid
+    cut = even.cells * even.grid - even.length - 1
     if longer:
-        return [(sections - longer, short), (longer - 1, long), (1, long - cut)]
-    return [(sections - 1, short), (1, short - cut)]
+        return [(even.gaps - longer, short), (longer - 1, long), (1, long - cut)]
+    return [(even.gaps - 1, short), (1, short - cut)]
 
 
 def _triangle(tokens: int) -> int:
@@ -312,8 +320,8 @@ def _problem(
     minimum_depth: int,
 ) -> _Problem:
     """Check the input that `place` and `place_priced` share, and lay out its sites."""
-    check_count("grid", grid, 1, "pass the distance between depths allowed")
-    check_count("minimum_depth", minimum_depth, 0, "pass 0 to allow every depth")
+    grid = check_count("grid", grid, 1, "pass the distance between depths allowed")
+    minimum_depth = check_count("minimum_depth", minimum_depth, 0, "pass 0 to allow every depth")
     sparse, length = as_sparse(weights)
     standing = sorted_depths("fixed", fixed, length)
     barred = sorted_depths("forbidden", forbidden, length)

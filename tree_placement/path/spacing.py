@@ -48,8 +48,8 @@ def block(length: int, size: int, *, grid: int = 1) -> NDArray[np.int64]:
     >>> block(1_000, 300, grid=64)
     array([256, 576, 896])
     """
-    check_count("length", length, 0, "pass the depth of the deepest overlap")
-    check_count("size", size, 1, "pass the distance between states in tokens")
+    length = check_count("length", length, 0, "pass the depth of the deepest overlap")
+    size = check_count("size", size, 1, "pass the distance between states in tokens")
     return _on_grid(np.arange(size, length + 1, size, dtype=np.int64), grid)
 
 
@@ -85,7 +85,7 @@ def square_root(length: int, *, grid: int = 1) -> NDArray[np.int64]:
     >>> square_root(30)
     array([ 5, 10, 15, 20, 25, 30])
     """
-    check_count("length", length, 0, "pass the depth of the deepest overlap")
+    length = check_count("length", length, 0, "pass the depth of the deepest overlap")
     return block(length, max(math.isqrt(length), 1), grid=grid)
 
 
@@ -122,14 +122,14 @@ def logarithmic(length: int, first: int = 1, *, grid: int = 1) -> NDArray[np.int
     >>> logarithmic(1_000, 64)
     array([ 64, 128, 256, 512])
     """
-    check_count("length", length, 0, "pass the depth of the deepest overlap")
-    check_count("first", first, 1, "pass the depth of the first state in tokens")
-    doublings = (int(length) // int(first)).bit_length()
-    return _on_grid(int(first) << np.arange(doublings, dtype=np.int64), grid)
+    length = check_count("length", length, 0, "pass the depth of the deepest overlap")
+    first = check_count("first", first, 1, "pass the depth of the first state in tokens")
+    doublings = (length // first).bit_length()
+    return _on_grid(first << np.arange(doublings, dtype=np.int64), grid)
 
 
 def _on_grid(depths: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
     """Round `depths` down to the grid and leave out the root and repetitions."""
-    check_count("grid", grid, 1, "pass the distance between depths allowed")
+    grid = check_count("grid", grid, 1, "pass the distance between depths allowed")
     rounded = np.unique(depths // grid * grid)
     return rounded[rounded > 0]

@@ -48,11 +48,16 @@ class PolicySettings:
     missed_states: int = 4096
 
     def __post_init__(self) -> None:
-        check_count("states_per_path", self.states_per_path, 1, "pass the states a path may have")
-        check_count("grid", self.grid, 1, "pass the tokens between depths of states")
-        check_count("tail", self.tail, 0, "pass the tokens from a prompt's end")
-        check_count("namespaces", self.namespaces, 1, "pass the namespaces to tell apart")
-        check_count("missed_states", self.missed_states, 1, "pass the missed states to watch")
+        for name, minimum, fix in (
+            ("states_per_path", 1, "pass the states a path may have"),
+            ("grid", 1, "pass the tokens between depths of states"),
+            ("tail", 0, "pass the tokens from a prompt's end"),
+            ("bin", 1, "pass the width of a bin in tokens"),
+            ("subtrees", 1, "pass the subtrees to remember"),
+            ("namespaces", 1, "pass the namespaces to tell apart"),
+            ("missed_states", 1, "pass the missed states to watch"),
+        ):
+            object.__setattr__(self, name, check_count(name, getattr(self, name), minimum, fix))
         OverlapModel(self.decay, self.bin, self.subtrees)
 
 

@@ -81,7 +81,7 @@ def replay_entries(
     >>> replay_entries(log, 1, lambda request: [400, 800])
     PaperResult(share_of_tokens=0.8, states_per_request=2.0)
     """
-    check_count("entries", entries, 1, "pass the number of prompts there is room for")
+    entries = check_count("entries", entries, 1, "pass the number of prompts there is room for")
     cache: deque[tuple[LoggedRequest, Sequence[int]]] = deque(maxlen=entries)
     hit = tokens = states = 0
     for number, request in enumerate(log):

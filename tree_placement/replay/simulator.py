@@ -42,11 +42,14 @@ class Budget:
     kv_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        check_count("grid", self.grid, 1, "pass the tokens between depths of states")
-        if self.slots is not None:
-            check_count("slots", self.slots, 0, "pass the number of states there is room for")
-        if self.kv_tokens is not None:
-            check_count("kv_tokens", self.kv_tokens, 1, "pass the tokens there is room for")
+        grid = check_count("grid", self.grid, 1, "pass the tokens between depths of states")
+        slots, kv_tokens = self.slots, self.kv_tokens
+        if slots is not None:
+            slots = check_count("slots", slots, 0, "pass the number of states there is room for")
+        if kv_tokens is not None:
+            kv_tokens = check_count("kv_tokens", kv_tokens, 1, "pass the tokens there is room for")
+        for name, value in (("grid", grid), ("slots", slots), ("kv_tokens", kv_tokens)):
+            object.__setattr__(self, name, value)
 
 
 class Arrival(NamedTuple):

@@ -55,16 +55,17 @@ class Trace:
     requests: tuple[Request, ...]
 
     def __post_init__(self) -> None:
-        check_count("block", self.block, 1, "pass the tokens of a block")
+        block = check_count("block", self.block, 1, "pass the tokens of a block")
         if not self.requests:
             raise invalid("trace", "no request", "at least one", "pass another file")
+        requests = []
         for index, request in enumerate(self.requests):
-            check_count(f"request {index}: length", request.length, 1, "drop the request")
-            full = request.length // self.block
-            if len(request.blocks) != full:
-                got = f"{len(request.blocks)} block ids of {self.block} tokens"
-                need = f"{full} for {request.length} tokens"
-                raise invalid(f"request {index}", got, need, "name the trace's own block size")
+            what = f"request {index}"
+            length = check_count(f"{what}: length", request.length, 1, "drop the request")
+            check_filled(what, len(request.blocks), length, block)
+            requests.append(Request(length, request.blocks, request.time))
+        object.__setattr__(self, "block", block)
+        object.__setattr__(self, "requests", tuple(requests))
         _check_chained(self.requests)
         _check_times(self.requests)
 
@@ -113,6 +114,14 @@ def trace_of_prompts(
         time = times[index] if times is not None else None
         requests.append(Request(len(prompt), tuple(blocks), time))
     return Trace(block, tuple(requests))
+
+
+def check_filled(what: str, ids: int, length: int, block: int) -> None:
+    """Raise ValueError unless a prompt of `length` tokens has so many ids of full blocks."""
+    full = length // block
+    if ids != full:
+        got, need = f"{ids} block ids of {block} tokens", f"{full} for {length} tokens"
+        raise invalid(what, got, need, "name the trace's own block size")
 
 
 def _check_chained(requests: Sequence[Request]) -> None:

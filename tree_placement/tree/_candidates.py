@@ -17,6 +17,7 @@ from tree_placement.tree.prefix_tree import (
     PrefixTree,
     State,
     TreePlacement,
+    as_plain,
     checked_states,
     tree_recompute,
 )
@@ -30,6 +31,8 @@ class TreeSites:
     ----------
     tree, cost
         The tree, and F.
+    grid, minimum_depth
+        Where new states may stand.
     fixed
         All states that exist already.
     prefill
@@ -46,6 +49,8 @@ class TreeSites:
 
     tree: PrefixTree
     cost: PrefillCost
+    grid: int
+    minimum_depth: int
     fixed: tuple[State, ...]
     prefill: NDArray[np.float64]
     standing: NDArray[np.int64]
@@ -74,14 +79,15 @@ def tree_sites(
 
     O(n + m log m) time for n nodes and m fixed and forbidden states.
     """
-    check_count("grid", grid, 1, "pass the distance between depths allowed")
-    check_count("minimum_depth", minimum_depth, 0, "pass 0 to allow every depth")
+    grid = check_count("grid", grid, 1, "pass the distance between depths allowed")
+    minimum_depth = check_count("minimum_depth", minimum_depth, 0, "pass 0 to allow every depth")
     fixed = tuple(fixed)
+    nodes, depths = checked_states("fixed", tree, fixed)
     prefill = PrefillCost() if cost is None else cost
     check_sums(tree.weights, int(tree.depths.max()), prefill)
     standing = np.full(len(tree), -1, dtype=np.int64)
     standing[0] = 0
-    np.maximum.at(standing, *checked_states("fixed", tree, fixed))
+    np.maximum.at(standing, nodes, depths)
     candidates = tree.depths // grid * grid
     _step_over(candidates, *checked_states("forbidden", tree, forbidden), grid)
     above = np.maximum(standing, tree.depths - tree.lengths)
@@ -89,7 +95,9 @@ def tree_sites(
     return TreeSites(
         tree=tree,
         cost=prefill,
-        fixed=fixed,
+        grid=grid,
+        minimum_depth=minimum_depth,
+        fixed=as_plain(fixed),
         prefill=prefill(tree.depths),
         standing=standing,
         candidates=candidates,

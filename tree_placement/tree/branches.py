@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tree_placement._check import invalid
 from tree_placement.cost import PrefillCost, SparseWeights
 from tree_placement.path.placement import Placement, place
-from tree_placement.tree.prefix_tree import PrefixTree, State, checked_states
+from tree_placement.tree.prefix_tree import PrefixTree, State, as_plain, checked_states
 from tree_placement.tree.shape import TreeShape, classify
 
 
@@ -86,9 +86,10 @@ class BranchProblems:
         self.tree = tree
         self._grid = grid
         self.cost = cost
-        self.fixed = tuple(fixed)
+        fixed = tuple(fixed)
         self._minimum_depth = minimum_depth
-        self._standing = checked_states("fixed", tree, self.fixed)
+        self._standing = checked_states("fixed", tree, fixed)
+        self.fixed = as_plain(fixed)
         self._forbidden = checked_states("forbidden", tree, forbidden)
         self.branches = decompose(tree)
 

@@ -145,7 +145,7 @@ def split_budget(
     >>> split.counts, split.placement, split.is_certified
     ((0, 1, 1), TreePlacement(states=((3, 3), (5, 1)), cost=0.0), True)
     """
-    check_count("budget", budget, 0, "pass the number of new states allowed")
+    budget = check_count("budget", budget, 0, "pass the number of new states allowed")
     problems = BranchProblems(tree, grid, cost, fixed, forbidden, minimum_depth)
     solved = [problems.solve(branch, 0) for branch in range(len(problems.branches))]
     gains: list[tuple[float, int, Placement]] = []
@@ -157,7 +157,7 @@ def split_budget(
 
     for branch in range(len(solved)):
         offer(branch)
-    for _ in range(int(budget)):
+    for _ in range(budget):
         if not gains:
             break
         _, branch, solved[branch] = heapq.heappop(gains)

@@ -55,7 +55,7 @@ def price_bound(
     >>> price_bound(tree, 2)
     PriceBound(value=44.5, price=40.5)
     """
-    check_count("budget", budget, 0, "pass the number of new states allowed")
+    budget = check_count("budget", budget, 0, "pass the number of new states allowed")
     fixed, forbidden = tuple(fixed), tuple(forbidden)
 
     def priced(price: float) -> tuple[int, float]:

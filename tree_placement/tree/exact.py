@@ -85,9 +85,9 @@ def place_tree(
     >>> place_tree(tree, 2, grid=2)
     TreePlacement(states=((1, 4), (4, 8)), cost=45.0)
     """
-    check_count("budget", budget, 0, "pass the number of new states allowed")
+    budget = check_count("budget", budget, 0, "pass the number of new states allowed")
     sites = tree_sites(tree, grid, cost, fixed, forbidden, minimum_depth)
-    nodes, splits = _layout(sites, int(budget))
+    nodes, splits = _layout(sites, budget)
     from tree_placement.tree import _exact
 
     return sites.placement(_exact.budgeted(nodes, splits))
@@ -114,13 +114,13 @@ def tree_cost_curve(
     >>> tree_cost_curve(tree, 5)
     array([181.,  85.,  45.,   4.,   0.,   0.])
     """
-    check_count("budget", budget, 0, "pass the largest number of new states")
+    budget = check_count("budget", budget, 0, "pass the largest number of new states")
     sites = tree_sites(tree, grid, cost, fixed, forbidden, minimum_depth)
-    nodes, splits = _layout(sites, int(budget))
+    nodes, splits = _layout(sites, budget)
     from tree_placement.tree import _exact
 
     costs = np.minimum.accumulate(_exact.least_costs(nodes, splits))
-    return np.pad(costs, (0, int(budget) + 1 - costs.size), mode="edge")
+    return np.pad(costs, (0, budget + 1 - costs.size), mode="edge")
 
 
 def _layout(sites: TreeSites, budget: int) -> "tuple[Nodes, SplitArray]":

@@ -81,8 +81,8 @@ class PricedTree:
         tree = _root_alone() if tree is None else tree
         sites = tree_sites(tree, grid, cost, fixed, forbidden, minimum_depth)
         self._price = float(price)
-        self._grid = grid
-        self._minimum_depth = minimum_depth
+        self._grid = sites.grid
+        self._minimum_depth = sites.minimum_depth
         self._cost = sites.cost
         self._fixed = sites.fixed
         self._nodes = len(tree)
@@ -127,11 +127,11 @@ class PricedTree:
         """
         from tree_placement.tree import _mended as kernels
 
-        self._check_node("parent", parent)
-        check_count("length", length, 1, "leave out edges without tokens")
+        parent = self._checked_node("parent", parent)
+        length = check_count("length", length, 1, "leave out edges without tokens")
         node = self._nodes
         above = int(self._mended.nodes[parent]["depth"])
-        depth = above + int(length)
+        depth = above + length
         if depth > DEEPEST:
             raise too_deep("length", depth)
         check_new_weight(weight, depth, self._cost)
@@ -158,9 +158,9 @@ class PricedTree:
         """
         from tree_placement.tree import _mended as kernels
 
-        self._check_node("node", node)
+        node = self._checked_node("node", node)
         check_new_weight(weight, int(self._mended.nodes[node]["depth"]), self._cost)
-        self._finish(kernels.set_weight(self._mended, int(node), float(weight)))
+        self._finish(kernels.set_weight(self._mended, node, float(weight)))
 
     def state_above(self, node: int) -> State | None:
         """Return the deepest state at or above the end of `node`, new or fixed, None for none.
@@ -174,9 +174,9 @@ class PricedTree:
         """
         from tree_placement.tree import _mended as kernels
 
-        self._check_node("node", node)
+        node = self._checked_node("node", node)
         nodes = self._mended.nodes
-        found, depth = kernels.state_above(nodes, int(node))
+        found, depth = kernels.state_above(nodes, node)
         return (found, depth - int(nodes[nodes[found]["parent"]]["depth"])) if found else None
 
     def placement(self) -> TreePlacement:
@@ -199,10 +199,11 @@ class PricedTree:
         above = np.where(parents >= 0, nodes["depth"][parents], 0)
         return PrefixTree(parents, nodes["depth"] - above, nodes["weight"])
 
-    def _check_node(self, what: str, node: int) -> None:
+    def _checked_node(self, what: str, node: int) -> int:
         if not (is_whole(node) and 0 <= node < self._nodes):
             need = f"a whole number from 0 to {self._nodes - 1}"
             raise invalid(what, node, need, "name a node of this tree")
+        return int(node)
 
     def _built(self, sites: TreeSites) -> "Mended":
         """Return the arrays of a whole tree, solved."""

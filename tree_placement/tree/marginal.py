@@ -67,8 +67,8 @@ class MarginalValues:
         self._weights: list[float] = tree.weights.tolist()
         self._in_edge: dict[int, list[int]] = {}
         self._deepest: list[float] = [0.0] * len(tree)
-        for node, depth in list(states):
-            self._check_free(node, depth)
+        for state in list(states):
+            node, depth = self._checked_free(state)
             self._put(node, depth)
         self._demand: list[float] = self._weights.copy()
         for node in range(len(tree) - 1, 0, -1):
@@ -95,8 +95,7 @@ class MarginalValues:
         ValueError
             If there is no such state.
         """
-        node, depth = state
-        self._check_present(node, depth)
+        node, depth = self._checked_present(state)
         return self._value(node, depth)
 
     def gain(self, candidate: State) -> float:
@@ -109,8 +108,7 @@ class MarginalValues:
         ValueError
             If the candidate does not lie on the tree.
         """
-        node, depth = candidate
-        self._check_on_tree(node, depth)
+        node, depth = self._checked(candidate)
         return 0.0 if self._is_present(node, depth) else self._value(node, depth)
 
     def add(self, state: State) -> None:
@@ -121,8 +119,7 @@ class MarginalValues:
         ValueError
             If it does not lie on the tree, or is there already.
         """
-        node, depth = state
-        self._check_free(node, depth)
+        node, depth = self._checked_free(state)
         self._cost -= self._value(node, depth)
         if not self._deepest[node]:
             self._hand_up(node, -self._demand[node])
@@ -136,8 +133,7 @@ class MarginalValues:
         ValueError
             If there is no such state.
         """
-        node, depth = state
-        self._check_present(node, depth)
+        node, depth = self._checked_present(state)
         self._cost += self._value(node, depth)
         in_edge = self._in_edge[node]
         in_edge.remove(depth)
@@ -159,6 +155,7 @@ class MarginalValues:
         if not (is_whole(node) and 0 <= node < len(self._parents)):
             need = f"a whole number, 0 <= node < {len(self._parents)}"
             raise invalid("node", node, need, "name a node of this tree")
+        node = int(node)
         check_new_weight(weight, self._depths[node], self._prefill)
         change = weight - self._weights[node]
         self._weights[node] = weight
@@ -207,16 +204,22 @@ class MarginalValues:
         place = bisect_left(in_edge, depth)
         return place < len(in_edge) and in_edge[place] == depth
 
-    def _check_on_tree(self, node: int, depth: int) -> None:
+    def _checked(self, state: State) -> State:
+        """Return a place on the tree in Python's integers, which do not overflow."""
+        node, depth = state
         is_place = is_whole(node) and is_whole(depth)
         if not (is_place and 0 < node < len(self._parents) and 1 <= depth <= self._lengths[node]):
-            checked_states("state", self._tree, [(node, depth)])
+            checked_states("state", self._tree, [state])
+        return int(node), int(depth)
 
-    def _check_free(self, node: int, depth: int) -> None:
-        self._check_on_tree(node, depth)
+    def _checked_free(self, state: State) -> State:
+        node, depth = self._checked(state)
         if self._is_present(node, depth):
             raise invalid("state", (node, depth), "a place without a state", "add it once")
+        return node, depth
 
-    def _check_present(self, node: int, depth: int) -> None:
+    def _checked_present(self, state: State) -> State:
+        node, depth = state
         if not self._is_present(node, depth):
             raise invalid("state", (node, depth), "a state of this set", "add it first")
+        return int(node), int(depth)

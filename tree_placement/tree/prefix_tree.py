@@ -293,6 +293,11 @@ def checked_states(
     return nodes, tree.depths[tree.parents[nodes]] + within
 
 
+def as_plain(states: Iterable[State]) -> tuple[State, ...]:
+    """Return checked states in Python's integers, so that arrays of these and others stay whole."""
+    return tuple((int(node), int(depth)) for node, depth in states)
+
+
 def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     array.setflags(write=False)
     return array
@@ -338,7 +343,8 @@ def _check_lengths(lengths: NDArray[np.int64]) -> None:
 
 
 def _check_depths(parents: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-    if lengths.sum(dtype=np.float64) <= DEEPEST:
+    # A sum in float64 may round down to 2**53, but not to less.
+    if lengths.sum(dtype=np.float64) < DEEPEST:
         return
     depths = lengths.tolist()
     for node, parent in enumerate(parents[1:].tolist(), start=1):
