@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
-from tree_placement._check import invalid
-from tree_placement.replay.trace import Request, Trace
+from tree_placement._check import check_count, invalid
+from tree_placement.replay.trace import Request, Trace, check_block, check_filled
 
 BLOCK_IDS, MOONCAKE = "h", "hash_ids"
 """The key that tells a format: ids and inclusive runs of ids, or plain ids with timestamps."""
+
+MOST_IDS = 1 << 24
+"""Of one request; a line of a few runs could name more than memory holds."""
+
+
+class _Line(NamedTuple):
+    """A line as it is written: its ids are runs, which may be of any size."""
+
+    length: int
+    runs: list[range]
+    time: float | None
 
 
 def read_trace(path: Path, block: int) -> Trace:
@@ -41,18 +54,19 @@ def read_trace(path: Path, block: int) -> Trace:
     ...     read_trace(path, block=16).requests
     (Request(length=70, blocks=(4, 7, 8, 9), time=None),)
     """
+    block = check_block(block)
     return Trace(block, tuple(_requests(path, block)))
 
 
 def _requests(path: Path, block: int) -> Iterator[Request]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
-            read = json.loads(line)
-            yield _request(read, block)
-        except (ValueError, KeyError, TypeError, IndexError):
+            read = _line(json.loads(line), block)
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
             got = line if len(line) <= 60 else f"{line[:57]}..."
             need = "a request of block ids or of Mooncake's"
             raise invalid(f"{path}: line {number}", got, need, "see --help") from None
+        yield _request(f"{path}: line {number}", read, block)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -68,24 +82,31 @@ def read_lines(path: Path) -> Iterator[str]:
         raise invalid(str(path), error, "UTF-8 text", "save it as UTF-8") from None
 
 
-def _request(read: dict[str, object], block: int) -> Request:
+def _request(what: str, read: _Line, block: int) -> Request:
+    length = check_count(f"{what}: input_length", read.length, 1, "drop the line")
+    ids = sum(run.stop - run.start for run in read.runs)
+    check_filled(what, ids, length, block)
+    if ids > MOST_IDS:
+        raise invalid(what, f"{ids} block ids", f"at most {MOST_IDS}", "drop the line")
+    return Request(length, tuple(chain.from_iterable(read.runs)), read.time)
+
+
+def _line(read: dict[str, object], block: int) -> _Line:
     length = _whole(read["input_length"])
     if BLOCK_IDS in read:
-        return Request(length, tuple(_unfolded(_listed(read[BLOCK_IDS]))))
-    ids = [_whole(each) for each in _listed(read[MOONCAKE])]
+        return _Line(length, [_run(each) for each in _listed(read[BLOCK_IDS])], None)
+    runs = [_run(_whole(each)) for each in _listed(read[MOONCAKE])]
     full, filled = divmod(length, block)
-    if len(ids) not in (full, full + bool(filled)):
+    if len(runs) not in (full, full + bool(filled)):
         raise ValueError
-    return Request(length, tuple(ids[:full]), float(_whole(read["timestamp"])) / 1000.0)
+    return _Line(length, runs[:full], float(_whole(read["timestamp"])) / 1000.0)
 
 
-def _unfolded(ids: Iterable[object]) -> Iterator[int]:
-    for each in ids:
-        if isinstance(each, list):
-            first, last = map(_whole, each)
-            yield from range(first, last + 1)
-        else:
-            yield _whole(each)
+def _run(read: object) -> range:
+    first, last = map(_whole, read) if isinstance(read, list) else (_whole(read), _whole(read))
+    if last < first:
+        raise ValueError
+    return range(first, last + 1)
 
 
 def _whole(value: object) -> int:

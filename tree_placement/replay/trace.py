@@ -55,7 +55,7 @@ class Trace:
     requests: tuple[Request, ...]
 
     def __post_init__(self) -> None:
-        block = check_count("block", self.block, 1, "pass the tokens of a block")
+        block = check_block(self.block)
         if not self.requests:
             raise invalid("trace", "no request", "at least one", "pass another file")
         requests = []
@@ -103,6 +103,7 @@ def trace_of_prompts(
     >>> trace_of_prompts(["abcd", "abce", "abxd"], block=2).requests[1]
     Request(length=4, blocks=(0, 2), time=None)
     """
+    block = check_block(block)
     ids: dict[tuple[int, tuple[int, ...]], int] = {}
     requests = []
     for index, prompt in enumerate(prompts):
@@ -114,6 +115,11 @@ def trace_of_prompts(
         time = times[index] if times is not None else None
         requests.append(Request(len(prompt), tuple(blocks), time))
     return Trace(block, tuple(requests))
+
+
+def check_block(block: int) -> int:
+    """Return the tokens of a block as an int; ValueError below 1."""
+    return check_count("block", block, 1, "pass the tokens of a block")
 
 
 def check_filled(what: str, ids: int, length: int, block: int) -> None:
@@ -137,7 +143,10 @@ def _check_chained(requests: Sequence[Request]) -> None:
 
 def _links(request: Request) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ids of a request and the one before each; before the first stands -1."""
-    ids = np.array(request.blocks, dtype=np.int64)
+    try:
+        ids = np.array(request.blocks, dtype=np.int64)
+    except OverflowError:
+        raise invalid("block id", "one beyond 64 bits", "ids below 2**63", _RENAMED) from None
     if ids.size and ids.min() < 0:
         raise invalid("block id", ids.min(), "ids >= 0", _RENAMED)
     return ids, np.concatenate(([-1], ids[:-1]))[: ids.size]
