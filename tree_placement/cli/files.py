@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +62,22 @@ def read_tree(path: Path) -> PrefixTree:
 def check_folder(what: str, folder: Path) -> None:
     """Raise ValueError, before the work, where `folder` is none or cannot be written to."""
     present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not present.is_dir() or not os.access(present, os.W_OK):
-        raise invalid(what, folder, "a folder to write to", f"look at {present}")
+    try:
+        # Permissions do not tell: nobody can write to /proc, and root to more than they say.
+        TemporaryFile(dir=present).close()
+    except OSError:
+        raise invalid(what, folder, "a folder to write to", f"look at {present}") from None
+
+
+def check_file(what: str, path: Path, inputs: Iterable[Path]) -> None:
+    """Raise ValueError, before the work, where `path` cannot be written or is one of `inputs`."""
+    if path.exists() and not path.is_file():
+        raise invalid(what, path, "a file to write", "name another")
+    if path.exists() and any(each.exists() and path.samefile(each) for each in inputs):
+        raise invalid(what, f"{path}, which is read", "another file", "name another")
+    if not path.parent.is_dir():
+        raise invalid(what, path, "a file in a folder that is there", "make the folder first")
+    check_folder(what, path.parent)
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:

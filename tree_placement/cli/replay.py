@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tree_placement._check import check_count, invalid
-from tree_placement.cli.files import check_folder, write_files
+from tree_placement.cli.files import check_file, write_files
 from tree_placement.cli.interrupts import held
 from tree_placement.cli.parser import Commands, OneLineParser
 from tree_placement.cli.progress import Progress
@@ -17,12 +17,15 @@ from tree_placement.cli.replay_report import Run, as_json, as_table
 from tree_placement.replay import Budget, Served, Trace, read_trace, replay, trace_of_prompts
 from tree_placement.replay.certificate import certificate_line
 from tree_placement.replay.foresight import upper_bound
-from tree_placement.replay.policies import DENSE, NAMES, policy_named
+from tree_placement.replay.policies import DENSE, NAMES, is_policy, policy_named
 from tree_placement.replay.shapes import shapes
 from tree_placement.replay.summary import Saving, summarise
 from tree_placement.tree.shape import TreeShape
 
 UPPER_BOUND = "upper_bound"
+ROWS = (*NAMES, UPPER_BOUND)
+"""What a row of the report can be of."""
+
 DESCRIPTION = f"""\
 Serve a trace in simulation from the states that a policy keeps, and print what that saves: the
 share of prompt tokens, and of what a state at every grid depth would save; the mean gap of
@@ -37,7 +40,7 @@ prompts (--documents FILE with --tokenizer), a document a line:
   {{"input": text, "instructions": [question, ...]}}
       asked the first question of each, then the second of each, and so on
 
-policies: {", ".join(NAMES)}, {UPPER_BOUND}
+policies: {", ".join(ROWS)}
   {DENSE} keeps a state at every grid depth, whatever the slots; offline_plan knows the future;
   {UPPER_BOUND} is what no policy exceeds
 
@@ -122,21 +125,11 @@ def run(given: argparse.Namespace) -> None:
     """
     values = vars(given)
     asked = Question(**{name: values[name] for name in Question.__dataclass_fields__})
-    pairs = [
-        (name, slots)
-        for name in asked.policy
-        for slots in (asked.slots if name != DENSE else [None])
-    ]
-    if asked.certificate is not None:
-        if len(pairs) > 1 or UPPER_BOUND in asked.policy:
-            need = "one policy and one number of slots"
-            raise invalid("--certificate", f"{len(pairs)} runs", need, "ask for one at a time")
-        check_folder("--certificate", asked.certificate.parent)
+    pairs = _pairs(asked)
     trace = _trace(asked)
     of_requests = shapes(trace)
     runs = []
-    for name, slots in pairs:
-        budget = Budget(slots=slots, grid=asked.grid, kv_tokens=asked.kv_tokens)
+    for name, budget in pairs:
         if name == UPPER_BOUND:
             runs.append(_bound(trace, budget))
             continue
@@ -147,6 +140,40 @@ def run(given: argparse.Namespace) -> None:
     print("\n".join(map(as_json, runs)) if asked.json else as_table(runs))
 
 
+def _pairs(asked: Question) -> list[tuple[str, Budget]]:
+    """Return each policy with each budget; ValueError for what would end a later replay."""
+    check_count("--chunk", asked.chunk, 1, "pass the tokens of a forward pass")
+    if asked.limit is not None:
+        check_count("--limit", asked.limit, 1, "serve one request at least")
+    for name in asked.policy:
+        if name != UPPER_BOUND and not is_policy(name):
+            raise invalid("--policy", name, f"one of {', '.join(ROWS)}", "correct the name")
+
+    def budget(slots: int | None) -> Budget:
+        return Budget(slots=slots, grid=asked.grid, kv_tokens=asked.kv_tokens)
+
+    bounded, unbounded = [budget(slots) for slots in asked.slots], [budget(None)]
+    pairs = [
+        (name, each)
+        for name in asked.policy
+        for each in (bounded if name != DENSE else unbounded)
+    ]
+    if asked.certificate is not None:
+        _check_certificate(asked, asked.certificate, len(pairs))
+    return pairs
+
+
+def _check_certificate(asked: Question, certificate: Path, runs: int) -> None:
+    if runs > 1:
+        need = "one policy and one number of slots"
+        raise invalid("--certificate", f"{runs} runs", need, "ask for one at a time")
+    if UPPER_BOUND in asked.policy:
+        need = "a policy, which serves each request"
+        raise invalid("--certificate", UPPER_BOUND, need, "leave it out, or name a policy")
+    inputs = [path for path in (asked.trace, asked.documents) if path is not None]
+    check_file("--certificate", certificate, inputs)
+
+
 def _trace(asked: Question) -> Trace:
     if asked.trace is not None:
         trace = read_trace(asked.trace, asked.block)
@@ -154,9 +181,7 @@ def _trace(asked: Question) -> Trace:
         assert asked.documents is not None
         tokenizer = tokenizer_named(asked.tokenizer)
         trace = trace_of_prompts(map(tokenizer, read_prompts(asked.documents)), asked.block)
-    if asked.limit is None:
-        return trace
-    return trace.first(check_count("--limit", asked.limit, 1, "serve one request at least"))
+    return trace if asked.limit is None else trace.first(asked.limit)
 
 
 def _served(asked: Question, trace: Trace, name: str, budget: Budget) -> tuple[Served, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tree_placement._check import invalid
+from tree_placement._check import check_count, invalid
 from tree_placement.policy import PolicySettings, SparsePolicy
 from tree_placement.replay.policies import placements as at
 from tree_placement.replay.policies.learned import LearnedPlacement
@@ -77,6 +77,16 @@ NAMES = (
 )
 
 
+def is_policy(name: str) -> bool:
+    """Tell whether `policy_named` knows a name."""
+    family, _, number = name.partition("_")
+    if family in _COUNTED:
+        return re.fullmatch(r"[1-9]\d{0,8}", number, re.ASCII) is not None
+    if family in _GAP_RULES:
+        return number in _GAP_PLACEMENTS
+    return name in NAMES
+
+
 def policy_named(name: str, trace: Trace, budget: Budget, chunk: int = at.CHUNK) -> ReplayPolicy:
     """Return a new policy.
 
@@ -87,12 +97,12 @@ def policy_named(name: str, trace: Trace, budget: Budget, chunk: int = at.CHUNK)
     trace, budget
         What it will be replayed on and under; only a plan that knows the future looks at the trace.
     chunk
-        Tokens of a forward pass, which only SGLang's own rules depend on.
+        Tokens of a forward pass, >= 1, which only SGLang's own rules depend on.
 
     Raises
     ------
     ValueError
-        If there is no such policy.
+        If there is no such policy, or `chunk` is below 1.
 
     Examples
     --------
@@ -100,24 +110,20 @@ def policy_named(name: str, trace: Trace, budget: Budget, chunk: int = at.CHUNK)
     >>> type(policy_named("block_512", trace_of_prompts(["abc"], 1), Budget())).__name__
     'RulePolicy'
     """
+    chunk = check_count("chunk", chunk, 1, "pass the tokens of a forward pass")
+    if not is_policy(name):
+        raise invalid("policy", name, "one of " + ", ".join(NAMES), "correct the name")
     if name == "offline_plan":
         return offline_plan(trace, budget)
     if name == "marconi":
         return Marconi(budget)
     if name == "sparse":
         return SparseReplay(SparsePolicy(PolicySettings(grid=budget.grid)))
-    rule, _, places = name.partition("_")
-    if rule in _GAP_RULES and places in _GAP_PLACEMENTS:
-        return RulePolicy(_GAP_PLACEMENTS[places], _GAP_RULES[rule])
-    return RulePolicy(_placement_named(name, chunk), least_recently_used)
-
-
-def _placement_named(name: str, chunk: int) -> Placement:
-    if name in _PLACEMENTS:
-        return _PLACEMENTS[name]
     if name in ("stock", "stock_nobr"):
-        return at.sglang(chunk, junctions=name == "stock")
-    counted = re.fullmatch(r"([a-z]+)_([1-9]\d{0,8})", name)
-    if counted and counted[1] in _COUNTED:
-        return _COUNTED[counted[1]](int(counted[2]))
-    raise invalid("policy", name, "one of " + ", ".join(NAMES), "correct the name")
+        return RulePolicy(at.sglang(chunk, junctions=name == "stock"), least_recently_used)
+    if name in _PLACEMENTS:
+        return RulePolicy(_PLACEMENTS[name], least_recently_used)
+    family, _, rest = name.partition("_")
+    if family in _GAP_RULES:
+        return RulePolicy(_GAP_PLACEMENTS[rest], _GAP_RULES[family])
+    return RulePolicy(_COUNTED[family](int(rest)), least_recently_used)
