@@ -32,9 +32,9 @@ def main() -> None:
 
     def answer(prompt: torch.Tensor, cache: DynamicCache | None) -> tuple[str, torch.Tensor]:
         settings = {"do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+        settings["max_new_tokens"] = given.tokens
         with use_state_kernels(model):  # on a CPU, installed Triton kernels would fail
-            settings |= {"past_key_values": cache, "max_new_tokens": given.tokens}
-            output = model.generate(prompt, **settings)
+            output = model.generate(prompt, past_key_values=cache, **settings)
         new = output.sequences[0, prompt.shape[1] :]
         return tokenizer.decode(new), torch.cat(output.logits).log_softmax(dim=-1)
 

@@ -280,13 +280,14 @@ class _NoMatplotlib:
             raise ModuleNotFoundError(f"No module named {name!r}", name="matplotlib")
 
 
-def test_a_folder_that_is_a_file_is_refused_before_the_work(tmp_path, capsys) -> None:
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(tmp_path, capsys) -> None:
     file = tmp_path / "file"
     file.touch()
-    for out in (file, file / "below"):
+    procfs = Path("/proc")
+    for out, present in ((file, file), (file / "below", file), (procfs / "new", procfs)):
         assert main(["figures", "--out", str(out)]) == 2
         error = capsys.readouterr().err
-        assert error == f"error: --out: got {out}; need a folder to write to; look at {file}\n"
+        assert error == f"error: --out: got {out}; need a folder to write to; look at {present}\n"
 
 
 def test_figures_are_written_whole_and_old_ones_replaced(tmp_path, monkeypatch, capsys) -> None:

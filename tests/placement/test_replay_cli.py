@@ -70,7 +70,7 @@ def test_mooncake_s_own_lines(tmp_path) -> None:
 
 
 def test_figures_and_certificate_agree(tmp_path, capsys) -> None:
-    file, certificate = written(tmp_path / "t.jsonl", TRACE), tmp_path / "new" / "c.jsonl"
+    file, certificate = written(tmp_path / "t.jsonl", TRACE), tmp_path / "c.jsonl"
     arguments = ["--trace", file, *SIZES, "--slots", 6, "--policy", "gap_eb"]
     (report,) = replayed(capsys, *arguments, "--certificate", certificate)
     lines = certificate.read_text().splitlines()
@@ -170,8 +170,20 @@ GOOD = '{"input_length": 8, "h": [0, 1]}'
         (GOOD, ["--limit", 0], "--limit: got 0"),
         (GOOD, ["--kv-tokens", 7], "KV: got a prompt of 8 tokens; need at most 7"),
         (GOOD, ["--policy", "best"], "policy: got best; need one of none, dense"),
+        (GOOD, ["--policy", "block_N"], "policy: got block_N; need one of none, dense"),
+        (GOOD, ["--policy", "gap_x"], "sparse, offline_plan, upper_bound; correct the name"),
+        (GOOD, ["--chunk", 0], "--chunk: got 0; need a whole number >= 1"),
+        (GOOD, ["--grid", 10**20], f"grid: got {10**20}; need at most"),
         (GOOD, ["--slots", 1, 2, "--certificate", "c"], "--certificate: got 2 runs"),
+        (
+            GOOD,
+            ["--policy", "upper_bound", "--certificate", "c"],
+            "--certificate: got upper_bound; need a policy, which serves each request; leave it",
+        ),
         (GOOD, ["--certificate", "/dev/null/c"], "--certificate: got /dev/null"),
+        (GOOD, ["--certificate", "/dev/null"], "--certificate: got /dev/null; need a file to"),
+        (GOOD, ["--certificate", "/proc/c"], "--certificate: got /proc; need a folder to write to"),
+        (GOOD, ["--certificate", "."], "--certificate: got .; need a file to write; name another"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, content: str, extra: list, error: str) -> None:
@@ -183,6 +195,66 @@ def test_bad_input_is_one_line(tmp_path, capsys, content: str, extra: list, erro
     assert output.err.startswith("error: ")
     assert error in output.err
     assert output.err.count("\n") == 1
+
+
+@pytest.fixture
+def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read or served before all that is asked for is known to be good."""
+
+    def served(*_: object) -> None:
+        raise AssertionError("the trace was read")
+
+    monkeypatch.setattr("tree_placement.cli.replay._trace", served)
+
+
+def test_the_guard_on_replays_is_one(tmp_path, no_replay) -> None:
+    with pytest.raises(AssertionError, match="the trace was read"):
+        main(["replay", "--trace", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--policy", "stock", "best"],
+        ["--policy", "dense", "--slots", 4, -1],
+        ["--slots", 4, -1],
+        ["--chunk", 0],
+        ["--limit", 0],
+        ["--kv-tokens", 0],
+    ],
+)
+def test_what_would_end_a_later_replay_is_refused_first(
+    tmp_path, capsys, no_replay, extra: list
+) -> None:
+    assert main(["replay", "--trace", str(tmp_path / "t.jsonl"), *map(str, extra)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("source", ["--trace", "--documents"])
+@pytest.mark.parametrize("way", ["itself", "symlink", "hard link", "by another path"])
+def test_a_certificate_does_not_replace_what_is_read(
+    tmp_path, capsys, no_replay, source: str, way: str
+) -> None:
+    file, certificate = tmp_path / "t.jsonl", tmp_path / "c.jsonl"
+    file.write_text(GOOD)
+    if way == "symlink":
+        certificate.symlink_to(file)
+    elif way == "hard link":
+        os.link(file, certificate)
+    else:
+        certificate = file if way == "itself" else tmp_path / "." / ".." / tmp_path.name / file.name
+    assert main(["replay", source, str(file), "--certificate", str(certificate)]) == 2
+    error = f"--certificate: got {certificate}, which is read; need another file; name another"
+    assert error in capsys.readouterr().err
+    assert file.read_text() == GOOD
+
+
+def test_a_certificate_makes_no_folders(tmp_path, capsys, no_replay) -> None:
+    certificate = tmp_path / "new" / "c.jsonl"
+    assert main(["replay", "--trace", "t.jsonl", "--certificate", str(certificate)]) == 2
+    error = f"--certificate: got {certificate}; need a file in a folder that is there; make"
+    assert error in capsys.readouterr().err
+    assert not certificate.parent.exists()
 
 
 @pytest.mark.parametrize("content", ["{}", '{"input": "a", "instructions": [1]}', "[]", "x"])

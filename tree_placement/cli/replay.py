@@ -154,9 +154,7 @@ def _pairs(asked: Question) -> list[tuple[str, Budget]]:
 
     bounded, unbounded = [budget(slots) for slots in asked.slots], [budget(None)]
     pairs = [
-        (name, each)
-        for name in asked.policy
-        for each in (bounded if name != DENSE else unbounded)
+        (name, each) for name in asked.policy for each in (bounded if name != DENSE else unbounded)
     ]
     if asked.certificate is not None:
         _check_certificate(asked, asked.certificate, len(pairs))
