@@ -18,8 +18,8 @@ QUESTIONS = [(1.0, "What is this about?"), (0.9, "Who is it for?"), (0.4, "What 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model-path", help="the model's folder (default: the demo's tiny model)")
-    text = argparse.FileType(encoding="utf-8")
-    parser.add_argument("--document", type=text, required=True, help="a UTF-8 text file")
+    utf8 = argparse.FileType(encoding="utf-8")
+    parser.add_argument("--document", type=utf8, required=True, help="a UTF-8 text file")
     parser.add_argument("--states", type=int, default=4, help="states to keep in the document")
     parser.add_argument("--tokens", type=int, default=32, help="length of each answer, in tokens")
     given = parser.parse_args()
