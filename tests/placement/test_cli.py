@@ -153,6 +153,8 @@ def test_lines_for_a_reader(tmp_path, capsys) -> None:
 
 
 BAD = {
+    "deep.json": "[" * 100_000,
+    "huge.json": f"[{10**400}]",
     "b.json": "[1, ",
     "list.json": '{"a": 1}',
     "ragged.json": "[[1, 2], [3]]",
@@ -187,6 +189,8 @@ BAD = {
     [
         ("--weights none.json --budget 1", "none.json: got No such file or directory; need "),
         ("--weights b.json --budget 1", "b.json: got Expecting value"),
+        ("--weights deep.json --budget 1", "deep.json: got maximum recursion depth exceeded"),
+        ("--weights huge.json --budget 1", "huge.json: got int too large to convert to float; "),
         ("--weights list.json --budget 1", "list.json: got other values; need a list"),
         ("--weights ragged.json --budget 1", "ragged.json: got other values; need a list"),
         ("--weights words.json --budget 1", "words.json: got other values; need a list"),
@@ -212,6 +216,7 @@ BAD = {
         ("--weights w.json --price nan", "price: got nan; need a finite number >= 0; "),
         ("--weights w.json --price x", "argument --price: got 'x'; need a number; "),
         ("--weights w.json --budget 1 --grid 0", "grid: got 0; need a whole number >= 1; "),
+        (f"--weights w.json --budget 1 --grid {10**20}", f"grid: got {10**20}; need at most "),
         ("--weights w.json --budget 1 --fixed 0", "fixed: got 0; need depth >= 1; "),
         ("--weights w.json --budget 1 --fixed a", "argument --fixed: got 'a'; need DEPTH or "),
         ("--weights w.json --budget 1 --fixed 1:2", "--fixed: got 1:2; need depths on a path; "),

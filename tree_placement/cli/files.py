@@ -94,7 +94,10 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def _read_table(path: Path) -> NDArray[np.float64]:
     if path.suffix == ".json":
-        return np.array(_numbers(path, _parse_json(path)), dtype=np.float64)
+        try:
+            return np.array(_numbers(path, _parse_json(path)), dtype=np.float64)
+        except OverflowError as error:
+            raise invalid(str(path), error, "numbers below 1e308", "scale them down") from None
     if path.suffix == ".csv":
         return _parse_csv(path)
     if path.suffix == ".npy":
@@ -114,7 +117,7 @@ def _read_bytes(path: Path) -> bytes:
 def _parse_json(path: Path) -> object:
     try:
         read: object = json.loads(_read_bytes(path))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(str(path), error, "JSON", "mend the file") from None
     return read
 
