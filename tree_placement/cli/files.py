@@ -117,7 +117,7 @@ def _read_bytes(path: Path) -> bytes:
 def _parse_json(path: Path) -> object:
     try:
         read: object = json.loads(_read_bytes(path))
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(str(path), error, "JSON", "mend the file") from None
     return read
 
