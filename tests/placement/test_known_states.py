@@ -71,7 +71,7 @@ class Both:
     def add(self, state: int, position: Position) -> None:
         self.know(position, 1.0)
         above, below = self.slow.above(position), self.slow.below(position)
-        self.states.add(state, self.row(position), above, below)
+        self.states.add(state, self.forest.path(position), position[1], new(), above, below)
         self.slow.live[state] = position
 
     def row(self, position: Position) -> int:
@@ -127,7 +127,8 @@ def unlinked(both: Both) -> None:
         below = both.slow.below(position)
         if below and position not in both.slow.live.values():
             both.know(position, 1.0)
-            both.states.add(MANY, both.row(position), both.slow.above(position), ())
+            path = both.forest.path(position)
+            both.states.add(MANY, path, position[1], new(), both.slow.above(position), ())
             both.slow.live[MANY] = position
             return
 
@@ -170,25 +171,23 @@ def test_values_follow_rates_that_are_learned(seed: int) -> None:
 def test_of_equal_values_the_lowest_id_goes_first() -> None:
     states = states_of()
     for state in (7, 3, 5):
-        row = states.know((PathPart(state, 64),), 64, new())
-        states.add(state, row, None, ())
+        states.add(state, (PathPart(state, 64),), 64, new(), None, ())
     assert list(states.order()) == [3, 5, 7]
 
 
 def test_a_state_that_lives_is_not_added_again() -> None:
     states = states_of()
     path = (PathPart(1, 640),)
-    row = states.know(path, 640, new())
-    states.add(5, row, None, ())
+    states.add(5, path, 640, new(), None, ())
     before = states.values()
     with pytest.raises(ValueError, match="position of a new state: got that of live state 5"):
-        states.add(6, row, None, ())
+        states.add(6, path, 640, new(), None, ())
     other = states.know(path, 704, new())
     with pytest.raises(ValueError, match="id of a new state: got 5"):
-        states.add(5, other, None, ())
+        states.add(5, path, 704, new(), None, ())
     assert states.values() == pytest.approx(before | {5: before[5] + 640 * states.rate(other)})
     states.remove(5)
-    states.add(6, row, None, ())
+    states.add(6, path, 640, new(), None, ())
     assert list(states.order()) == [6]
 
 
@@ -198,7 +197,7 @@ def test_clearing_forgets_all_but_what_was_learned() -> None:
     for _ in range(2):
         for state in range(300):
             row = states.know((PathPart(state, 64),), 64, new())
-            states.add(state, row, None, ())
+            states.add(state, (PathPart(state, 64),), 64, new(), None, ())
         rates.append(states.rate(row))
         for _ in range(40):
             states.advance()
@@ -213,9 +212,10 @@ def test_clearing_forgets_all_but_what_was_learned() -> None:
 def test_a_forgotten_model_leaves_its_live_states_and_no_other() -> None:
     states = states_of()
     for branch in range(8):
-        row = states.know((PathPart(branch, 64),), 64, new(model=1 + branch % 2))
+        path, of_model = (PathPart(branch, 64),), new(model=1 + branch % 2)
+        states.know(path, 64, of_model)
         if branch < 4:
-            states.add(branch, row, None, ())
+            states.add(branch, path, 64, of_model, None, ())
     states.forget_model(1)
     known = [branch for branch in range(8) if states.on_path((PathPart(branch, 64),))]
     assert known == [0, 1, 2, 3, 5, 7]

@@ -19,6 +19,7 @@ from tree_placement.policy import (
 )
 from tree_placement.policy.columns import StateKind
 from tree_placement.policy.hazard import UNKNOWN_ORIGIN, HazardModel, NewState
+from tree_placement.policy.losses import LossReason, RefusedState
 
 GRID, TAIL = 64, 192
 NOWHERE = Visit("", (), 0, 0, 0)
@@ -275,6 +276,45 @@ def test_a_state_is_not_added_where_its_path_does_not_reach(path: tuple[PathPart
         policy.add(1, path, policy.unplanned("", 640), None, ())
     policy.publish(path, [policy.unplanned("", 640)])
     assert not policy.is_live(1)
+
+
+PATH = (PathPart(1, 1_000),)
+BAD_CALLS = {
+    "id of a new state: got 5": lambda p: p.add(5, PATH, p.unplanned("", 704), None, ()),
+    "position of a new state: got that of live state 5": lambda p: p.add(
+        6, PATH, p.unplanned("", 640), None, ()
+    ),
+    "state above a new one: got 7": lambda p: p.add(6, PATH, p.unplanned("", 704), 7, ()),
+    "state below a new one: got 8": lambda p: p.add(6, PATH, p.unplanned("", 64), None, (5, 8)),
+    "state to remove: got 7": lambda p: p.remove(7),
+    "state: got 7": lambda p: p.value(7),
+    "path: got no part": lambda p: p.cut(()),
+    "path: got no": lambda p: p.lose((), RefusedState(640, LossReason.NOT_WORTH)),
+    "length: got 0": lambda p: p.observe(NOWHERE, 0),
+    "overlap: got -1": lambda p: p.observe(NOWHERE._replace(overlap=-1), 100),
+    "turn: got -1": lambda p: p.observe(NOWHERE._replace(turn=-1), 100),
+    "earlier_length: got 0": lambda p: p.observe(NOWHERE._replace(path=PATH, overlap=9), 100),
+}
+
+
+@pytest.mark.parametrize("message", BAD_CALLS)
+def test_a_bad_call_is_refused_and_changes_nothing(message: str) -> None:
+    """The policy goes on as one that was never called so."""
+
+    def later(is_called: bool) -> list[object]:
+        policy = SparsePolicy(PolicySettings())
+        policy.observe(Visit("", PATH, 640, 900, 1), 1_000)
+        policy.add(5, PATH, policy.unplanned("", 640), None, ())
+        if is_called:
+            with pytest.raises(ValueError, match=f"^{message}.*; need .*; "):
+                BAD_CALLS[message](policy)
+        found: list[object] = [policy.missed(PATH, 0), list(policy.eviction_order())]
+        for overlap in range(600, 1_000, 20):
+            origin = policy.observe(Visit("", PATH, overlap, 1_000, 2), 1_200)
+            found += [origin, policy.value(5), policy.statistics()]
+        return found
+
+    assert later(True) == later(False)
 
 
 @pytest.mark.parametrize("name", ["states_per_path", "grid", "namespaces", "missed_states", "bin"])

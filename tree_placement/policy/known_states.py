@@ -132,20 +132,28 @@ class KnownStates:
         self._forget_oldest()
         return row
 
-    def add(self, state: int, row: int, above: int | None, below: Iterable[int]) -> None:
-        """Let a known state live, by its id, between the live ones `above` and `below` it.
+    def add(
+        self,
+        state: int,
+        path: Sequence[PathPart],
+        depth: int,
+        new: NewState,
+        above: int | None,
+        below: Iterable[int],
+    ) -> None:
+        """Let a state live, by its id, at a position on the first branch of a path, between the
+        live ones `above` and `below` it; see `know` for a position that is unknown.
 
         Raises
         ------
         ValueError
-            If the id is of a live state, or another one lives there.
+            If the id is of a live state, another one lives there, or one of `above` and `below`
+            does not live. Nothing has changed then.
         """
-        if state in self.links:
-            raise invalid("id of a new state", state, "one of no live state", "remove that first")
-        if row in self._state:
-            got = f"that of live state {self._state[row]}"
-            raise invalid("position of a new state", got, "a free one", "remove that state first")
-        branch, depth = self._positions[row]
+        below = tuple(below)
+        self._check_new(state, self.row_at(path, depth), above, below)
+        row = self.know(path, depth, new)
+        branch = self._positions[row][0]
         self._losses.pop(row, None)
         self.links.add(state, row, depth, above, below)
         self._state[row] = state
@@ -160,11 +168,29 @@ class KnownStates:
         for each in (state, *self.links.below(state)):
             columns.gap[self.links.row[each]] = self.links.gap(each)
 
+    def _check_new(
+        self, state: int, row: int | None, above: int | None, below: Iterable[int]
+    ) -> None:
+        if state in self.links:
+            raise invalid("id of a new state", state, "one of no live state", "remove that first")
+        if row in self._state:
+            got = f"that of live state {self._state[row]}"
+            raise invalid("position of a new state", got, "a free one", "remove that state first")
+        if above is not None:
+            self._check_live("state above a new one", above)
+        for each in below:
+            self._check_live("state below a new one", each)
+
+    def _check_live(self, what: str, state: int) -> None:
+        if state not in self.links:
+            raise invalid(what, state, "the id of a live state", "add it first")
+
     def remove(self, state: int, reason: LossReason = LossReason.EVICTED) -> None:
         """Let a state live no longer; what it served falls to the live one above it.
 
-        What it was worth is noted as of the last scan.
+        What it was worth is noted as of the last scan. Raises ValueError if it does not live.
         """
+        self._check_live("state to remove", state)
         row, above, below = self.links.remove(state)
         del self._state[row]
         columns = self._columns
@@ -215,7 +241,11 @@ class KnownStates:
         return {state: float(saved[row]) for state, row in self.links.row.items()}
 
     def value(self, state: int) -> float:
-        """Return the tokens that a live state is expected to save the next prompt."""
+        """Return the tokens that a live state is expected to save the next prompt.
+
+        Raises ValueError if it does not live.
+        """
+        self._check_live("state", state)
         return float(self._saved()[self.links.row[state]])
 
     def least_value(self) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tree_placement._check import invalid
+from tree_placement._check import check_count, invalid
 from tree_placement.overlap._encoding import Decoder, Encoder
 from tree_placement.path.placement import place
 from tree_placement.policy.branches import PathPart, path_to
@@ -83,7 +83,14 @@ class SparsePolicy:
 
         Call it once a prompt, before `plan`, which takes the result. Time is linear in the
         branches and the known states of its path, and each few prompts in all known states.
+
+        Raises
+        ------
+        ValueError
+            If a number is out of its range. Nothing has changed then.
         """
+        length = check_count("length", length, 1, "pass the tokens of the prompt")
+        visit = visit.checked()
         namespace = self._namespace(visit.namespace)
         self._states.advance()
         rows = self._states.on_path(path_to(visit.path, visit.overlap))
@@ -155,22 +162,29 @@ class SparsePolicy:
         Raises
         ------
         ValueError
-            If the path does not reach the state's depth, or a state with its id or at its depth
-            lives already.
+            If the path does not reach the state's depth, a state with its id or at its depth lives
+            already, or one of `above` and `below` does not live. Nothing has changed then.
         """
         if not path or path[0].depth < planned.depth:
             reach = path[0].depth if path else 0
             need = f"a path of at least {planned.depth} tokens"
             raise invalid("path of a new state", f"{reach} tokens", need, "pass its whole path")
-        row = self._states.know(path_to(path, planned.depth), planned.depth, planned.new)
-        self._states.add(state, row, above, below)
+        on = path_to(path, planned.depth)
+        self._states.add(state, on, planned.depth, planned.new, above, below)
 
     def remove(self, state: int, reason: LossReason = LossReason.EVICTED) -> None:
-        """Let a state live no longer; those that had it nearest have the one above it now."""
+        """Let a state live no longer; those that had it nearest have the one above it now.
+
+        Raises ValueError if it does not live.
+        """
         self._states.remove(state, reason)
 
     def lose(self, path: Sequence[PathPart], refused: RefusedState) -> None:
-        """Note why a planned state on a published path got no slot."""
+        """Note why a planned state on a published path got no slot.
+
+        Raises ValueError if the path has no part.
+        """
+        _check_path(path)
         row = self._states.row_at(path_to(path, refused.depth), refused.depth)
         if row is not None:
             self._states.lose(row, refused.reason, refused.value, refused.price)
@@ -185,8 +199,9 @@ class SparsePolicy:
         """Forget what is known deeper than the end of a path: the tree dropped the tokens there.
 
         What comes there later is other content, on a branch of its own. Time is linear in the
-        known states that are forgotten.
+        known states that are forgotten. Raises ValueError if the path has no part.
         """
+        _check_path(path)
         self._states.cut(*path[0])
 
     def clear_states(self) -> None:
@@ -275,7 +290,10 @@ class SparsePolicy:
         return min(free, key=lambda each: (values[each], each), default=None)
 
     def value(self, state: int) -> float:
-        """Return the tokens that a live state is expected to save the next prompt."""
+        """Return the tokens that a live state is expected to save the next prompt.
+
+        Raises ValueError if it does not live.
+        """
         return self._states.value(state)
 
     def is_worth_a_slot(self, planned: PlannedState, above: int, displaced: int) -> bool:
@@ -318,3 +336,8 @@ class SparsePolicy:
 
     def _namespace(self, name: str) -> Namespace:
         return self._namespaces.use(name, self._states.forget_model)
+
+
+def _check_path(path: Sequence[PathPart]) -> None:
+    if not path:
+        raise invalid("path", "no part", "the branch where it ends", "pass the path from there up")

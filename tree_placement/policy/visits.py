@@ -77,6 +77,16 @@ class Visit(NamedTuple):
     earlier_length: int
     turn: int
 
+    def checked(self) -> Visit:
+        """Return the visit with its numbers as ints; ValueError where one is out of its range."""
+        overlap = check_count("overlap", self.overlap, 0, "pass the tokens that the tree held")
+        least, fix = min(overlap, 1), "pass the length of the prompt that added the overlap"
+        return self._replace(
+            overlap=overlap,
+            earlier_length=check_count("earlier_length", self.earlier_length, least, fix),
+            turn=check_count("turn", self.turn, 0, "pass the prompts that built the path"),
+        )
+
 
 class Extent(NamedTuple):
     """What of a prompt will be computed: from depth `start` to its `length`.
