@@ -33,8 +33,9 @@ class SparseOptions:
     states_per_path: int = field(
         default=16,
         metadata={
-            "help": "states along one path at most, the one at its end included; those that "
-            "running requests hold do not count"
+            "help": "states along one path at most, 2 to 1024; one of them is at its end, where "
+            "a prompt that leaves the path earlier cannot resume; those that running requests "
+            "hold do not count"
         },
     )
     decay: float = field(
@@ -64,7 +65,7 @@ class SparseOptions:
     def __post_init__(self) -> None:
         for option in dataclasses.fields(self):
             _check_type(option.name, getattr(self, option.name), type(option.default))
-        _check_range("states_per_path", self.states_per_path, 1, 1024)
+        _check_range("states_per_path", self.states_per_path, 2, 1024)
         _check_range("bin", self.bin, 1, 65536)
         _check_range("tail", self.tail, 0, 1 << 20)
         _check_range("subtrees", self.subtrees, 1, 1 << 20)

@@ -15,6 +15,12 @@ def test_defaults_are_valid() -> None:
     assert SparseOptions.from_mapping({}) == SparseOptions()
 
 
+def test_one_state_would_be_the_end_s_alone() -> None:
+    with pytest.raises(OptionError, match="got 1; need a whole number from 2 to 1024; change it"):
+        SparseOptions(states_per_path=1)
+    assert SparseOptions(states_per_path=2).states_per_path == 2
+
+
 def test_names_carry_a_prefix() -> None:
     assert SparseOptions.from_mapping({"sparse_states_per_path": 4}).states_per_path == 4
 
@@ -24,6 +30,8 @@ def test_names_carry_a_prefix() -> None:
     [
         ({"sparse_states_per_paht": 4}, "--sparse-states-per-paht"),
         ({"sparse_states_per_path": 0}, "--sparse-states-per-path"),
+        ({"sparse_states_per_path": 1}, "--sparse-states-per-path"),
+        ({"sparse_states_per_path": 1025}, "--sparse-states-per-path"),
         ({"sparse_states_per_path": "8"}, "--sparse-states-per-path"),
         ({"sparse_states_per_path": True}, "--sparse-states-per-path"),
         ({"sparse_decay": 0.0}, "--sparse-decay"),
