@@ -11,6 +11,7 @@ from cache_pools import configurations
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
 from sglang_sparse.integrity import IntegrityReport, check_integrity
+from tree_placement.policy.losses import LossReason
 
 LENGTH = 100
 
@@ -103,7 +104,7 @@ def test_a_slot_that_does_not_exist(harness: CacheHarness, slot: int) -> None:
 
 def test_a_state_that_the_policy_does_not_know(harness: CacheHarness) -> None:
     node = state_nodes(harness)[0]
-    harness.cache.planner.state_gone(node)
+    harness.cache.planner.state_gone(node, LossReason.EVICTED)
     assert integrity(harness).violations == (f"state {node.id}: in the tree, unknown",)
 
 
