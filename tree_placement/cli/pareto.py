@@ -22,7 +22,6 @@ from tree_placement.replay.shapes import shapes
 from tree_placement.tree.prefix_tree import PrefixTree
 from tree_placement.tree.shape import TreeShape
 
-TRACES = Path("../shared/data/traces")
 POLICIES = (
     "sparse",
     "offline_plan",
@@ -91,7 +90,8 @@ def add_parser(commands: Commands) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help=f"traces of block ids (default: all in {TRACES})",
+        default=[],
+        help="traces of block ids",
     )
     add(
         "--policy",
@@ -127,7 +127,9 @@ def run(given: argparse.Namespace) -> None:
     """
     check_folder("--out", given.out)
     figures_package()
-    traces = [_loaded(path, given.limit) for path in given.trace or _default_traces()]
+    if not given.trace:
+        raise invalid("--trace", "none", "a trace", "name its file")
+    traces = [_loaded(path, given.limit) for path in given.trace]
     policies, slots = list(dict.fromkeys(given.policy)), sorted(set(given.slots))
     _check(given, traces, policies, slots)
     points, places = _replayed(traces, policies, slots, given.trees_after)
@@ -154,13 +156,6 @@ def _check(
         policy_named(policy, traces[0].trace.first(1), budget)
     if given.trees_after is not None:
         check_count("--trees-after", given.trees_after, 1, "serve one request at least")
-
-
-def _default_traces() -> list[Path]:
-    paths = sorted(TRACES.glob("*.jsonl*"))
-    if not paths:
-        raise invalid("--trace", f"none, and none in {TRACES}", "a trace", "name its file")
-    return paths
 
 
 def _loaded(path: Path, limit: int | None) -> LoadedTrace:
