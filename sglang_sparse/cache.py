@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
@@ -25,50 +24,12 @@ from sglang_sparse.counters import Counters
 from sglang_sparse.explanation import Explanation
 from sglang_sparse.integrity import IntegrityReport, check_integrity
 from sglang_sparse.lookup import explain
-from sglang_sparse.planner import MatchedPath, Planner, has_state, path_to_root
+from sglang_sparse.planner import Planner, has_state, path_to_root
+from sglang_sparse.request_plans import PendingCapture, RequestPlan, RequestPlans
 from sglang_sparse.statistics import StatisticsFile
-from tree_placement.policy import (
-    LossReason,
-    Origin,
-    PlannedState,
-    RefusedState,
-    next_to_admit,
-)
+from tree_placement.policy import LossReason, PlannedState, RefusedState, next_to_admit
 
 logger = logging.getLogger(__name__)
-
-
-class PendingCapture(NamedTuple):
-    """A state that a forward pass writes, not yet in the tree.
-
-    The pass computes from depth `start`; `slot` is a tensor of one element. `written` tells that
-    the pass has run.
-    """
-
-    start: int
-    planned: PlannedState
-    slot: torch.Tensor
-    written: bool = False
-
-    @property
-    def depth(self) -> int:
-        """Depth in tokens from the root."""
-        return self.planned.depth
-
-
-@dataclass
-class RequestPlan:
-    """What the cache knows of one request between its match and its release.
-
-    `refused` are the planned states that got no slot.
-    """
-
-    path: MatchedPath
-    observed: bool = False
-    origin: Origin | None = None
-    states: tuple[PlannedState, ...] | None = None
-    pending: list[PendingCapture] = field(default_factory=list)
-    refused: list[RefusedState] = field(default_factory=list)
 
 
 class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
@@ -88,7 +49,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
 
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = Counters()
-        self._plans: WeakKeyDictionary[Any, RequestPlan] = WeakKeyDictionary()
+        self._plans = RequestPlans()
         self._publishing: Any | None = None
         self._new_states: list[int] = []
         self._integrity: IntegrityReport | None = None
@@ -126,11 +87,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
             f"{req.extra_key!r} {req.cache_salt!r}",
             result.full_kv_hit_length,
         )
-        self._plans[req] = (
-            RequestPlan(path)
-            if plan is None
-            else RequestPlan(path, observed=plan.observed, origin=plan.origin)
-        )
+        self._plans.remember(req, path)
 
     # Place and capture
 
@@ -153,7 +110,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         if plan.states is None and plan.origin is not None:
             full = self.req_to_token_pool.mamba_allocator.available_size() == 0
             plan.states = self.planner.plan(plan.path, plan.origin, req.prefix_len, length, full)
-        of_pass = self._states_of_pass(plan, req.prefix_len, req.extend_end)
+        of_pass = plan.states_of_pass(req.prefix_len, req.extend_end, self.grid)
         self.counters.planned += len(of_pass)
         captures = self._take_slots(plan, of_pass, req.prefix_len)
         plan.pending.extend(captures)
@@ -181,21 +138,6 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         self.counters.overlap_tokens += plan.path.visit.overlap
         self.counters.resumed_tokens += req.prefix_len
 
-    def _states_of_pass(self, plan: RequestPlan, start: int, end: int) -> list[PlannedState]:
-        """Return the planned states of a pass, their depths on its own grid.
-
-        SGLang keeps the state at the last grid depth of each pass by itself.
-        """
-        last = start + (end - start) // self.grid * self.grid
-        of_pass: list[PlannedState] = []
-        shallowest = start
-        for state in plan.states or ():
-            depth = start + (state.depth - start) // self.grid * self.grid
-            if shallowest < depth < last:
-                of_pass.append(state._replace(depth=depth))
-                shallowest = depth
-        return of_pass
-
     def _take_slot(self, state: PlannedState, above: int) -> torch.Tensor | RefusedState:
         """Return a slot for an optional state, or why not; `above` is the depth of the one above.
 
@@ -222,17 +164,11 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
 
     def still_pending(self, req: Any, capture: PendingCapture) -> bool:
         """Tell whether a capture's slot is still its own, so that a pass may write it."""
-        plan = self._plans.get(req)
-        return plan is not None and any(pending is capture for pending in plan.pending)
+        return self._plans.still_pending(req, capture)
 
     def mark_written(self, req: Any, capture: PendingCapture) -> None:
         """Note that a forward pass has written a capture: it may be published."""
-        plan = self._plans.get(req)
-        if plan is not None:
-            plan.pending = [
-                pending._replace(written=True) if pending is capture else pending
-                for pending in plan.pending
-            ]
+        self._plans.mark_written(req, capture)
 
     def revoke_capture(self) -> bool:
         """Free the slot of the pending capture used least; False where there is none.
@@ -240,16 +176,9 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         A forward pass that runs already may still write to the slot. That is before whatever its
         next owner does with it, since passes run in order.
         """
-        candidates = [
-            (capture.planned.rate, order, plan, capture)
-            for order, plan in enumerate(self._plans.values())
-            for capture in plan.pending
-        ]
-        if not candidates:
+        capture = self._plans.revoke()
+        if capture is None:
             return False
-        _, _, plan, capture = min(candidates, key=lambda candidate: candidate[:2])
-        plan.pending = [pending for pending in plan.pending if pending is not capture]
-        plan.refused.append(RefusedState(capture.depth, LossReason.REVOKED))
         self.req_to_token_pool.mamba_allocator.free(capture.slot)
         self.counters.revoked += 1
         return True
@@ -280,10 +209,8 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         published = req.kv.cache_protected_len
         planned = [state for state in plan.states or () if state.depth <= published]
         if planned:
-            refused = [state for state in plan.refused if state.depth <= published]
             node = self.tree_core.node_by_id(req.last_node)
-            self.planner.published(node, planned, refused)
-            plan.refused = [state for state in plan.refused if state.depth > published]
+            self.planner.published(node, planned, plan.take_refused(published))
 
     def _attach(self, req: Any, plan: RequestPlan) -> None:
         """Split the request's published path at the captured depths and hand over their slots.
@@ -291,9 +218,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         What lies deeper than the request's published KV waits for the next checkpoint. A capture
         whose forward pass never ran is given back.
         """
-        published = req.kv.cache_protected_len
-        ready = [capture for capture in plan.pending if capture.depth <= published]
-        plan.pending = [capture for capture in plan.pending if capture.depth > published]
+        ready = plan.take_pending(req.kv.cache_protected_len)
         self._discard([capture for capture in ready if not capture.written])
         spans = _spans(path_to_root(self.tree_core.node_by_id(req.last_node)))
         written = [capture for capture in ready if capture.written]
@@ -339,10 +264,10 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         """Return the state that SGLang publishes at `node`, as it was planned if it was."""
         depth = sum(len(above.key) for above in path_to_root(node))
         plan = self._plans.get(self._publishing) if self._publishing is not None else None
-        for state in plan.states or () if plan is not None else ():
-            if state.depth <= depth < state.depth + self.grid:
-                return state._replace(depth=depth)
-        return self.planner.unplanned(plan.path.visit.namespace if plan is not None else "", depth)
+        if plan is None:
+            return self.planner.unplanned("", depth)
+        planned = plan.planned_at(depth, self.grid)
+        return planned or self.planner.unplanned(plan.path.visit.namespace, depth)
 
     def publishing_length(self) -> int:
         """Return the length in tokens of the prompt that is being published."""
@@ -389,8 +314,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def reset(self) -> None:
         """Empty the tree; SGLang empties the pools itself."""
         super().reset()
-        for plan in self._plans.values():
-            plan.pending = []
+        self._plans.drop_pending()
         if hasattr(self, "planner"):
             self.planner.forget_states()
 
@@ -398,7 +322,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
 
     def pending_slot_ids(self) -> list[int]:
         """Return the slots that pending captures own."""
-        return [int(capture.slot) for plan in self._plans.values() for capture in plan.pending]
+        return [int(capture.slot) for capture in self._plans.pending()]
 
     def explain(
         self, tokens: Sequence[int], extra_key: str | None, cache_salt: str | None
