@@ -1,114 +1,18 @@
-"""Single cases on SGLang's fixtures, and faults that the checks must catch."""
+"""Single cases on SGLang's fixtures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from cache_checks import check
-from cache_fixtures import CacheHarness, Running
-from cache_pools import configurations
-from sglang.srt.mem_cache.common import checkpoint_kv_cache
+from cache_fixtures import CacheHarness
+from cache_prompts import computed, harness_of, pending, prompts_along, serve, tokens_of
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
 from sglang_sparse import component
-from sglang_sparse.cache import PendingCapture
 from sglang_sparse.planner import path_parts, path_to_root
-
-
-def harness_of(states_per_path: int = 4, **pools: int) -> CacheHarness:
-    """A sparse cache with pages of 4 tokens and a grid of 8."""
-    cfg = next(cfg for cfg in configurations(**pools) if cfg.page_size == 4)
-    return CacheHarness(cfg, sparse=True, states_per_path=states_per_path)
-
-
-def tokens_of(length: int, *, seed: int = 0) -> list[int]:
-    return [(seed * 1_000_003 + position * 7919) % 50_021 for position in range(length)]
-
-
-def computed(harness: CacheHarness, name: int, tokens: Sequence[int]) -> Running:
-    """Return a request whose whole prompt is computed, its captures pending."""
-    running = harness.start(name, tokens)
-    assert harness.extend(running, len(tokens))
-    return running
-
-
-def pending(harness: CacheHarness, running: Running) -> list[PendingCapture]:
-    captures: list[PendingCapture] = harness.cache._plans[running.req].pending
-    return captures
-
-
-def serve(harness: CacheHarness, name: int, tokens: Sequence[int]) -> int:
-    """Take a prompt through its life; return the depth it resumed from."""
-    running = computed(harness, name, tokens)
-    resumed: int = running.req.prefix_len
-    harness.publish(running)
-    harness.finish(running)
-    check(harness)
-    return resumed
-
-
-def publish_and_check(harness: CacheHarness, running: Running) -> None:
-    harness.publish(running)
-    check(harness)
-
-
-def deeper(capture: PendingCapture) -> PendingCapture:
-    return capture._replace(planned=capture.planned._replace(depth=capture.depth + 8))
-
-
-def shallower(capture: PendingCapture) -> PendingCapture:
-    return capture._replace(planned=capture.planned._replace(depth=capture.depth - 8))
-
-
-def one_page_deeper(capture: PendingCapture) -> PendingCapture:
-    return capture._replace(planned=capture.planned._replace(depth=capture.depth + 4))
-
-
-@pytest.mark.parametrize("moved", [deeper, shallower, one_page_deeper])
-def test_a_state_attached_elsewhere_is_caught(
-    moved: Callable[[PendingCapture], PendingCapture],
-) -> None:
-    harness = harness_of()
-    running = computed(harness, 1, tokens_of(100))
-    captures = pending(harness, running)
-    captures[0] = moved(next(capture for capture in captures if capture.depth > 8))
-    with pytest.raises(AssertionError, match=r"identity|captured there|owned"):
-        publish_and_check(harness, running)
-
-
-def test_a_state_of_another_prompt_is_caught() -> None:
-    harness = harness_of()
-    running = computed(harness, 1, tokens_of(100))
-    other = computed(harness, 2, tokens_of(100, seed=1))
-    first, second = pending(harness, running)[0], pending(harness, other)[0]
-    pending(harness, running)[0] = first._replace(slot=second.slot)
-    pending(harness, other)[0] = second._replace(slot=first.slot)
-    harness.publish(running)
-    with pytest.raises(AssertionError, match="identity"):
-        check(harness)
-
-
-def test_a_leaked_slot_is_caught() -> None:
-    harness = harness_of()
-    serve(harness, 1, tokens_of(100))
-    harness.slots.alloc(1)
-    with pytest.raises(AssertionError, match="owned 0 times"):
-        check(harness)
-
-
-def test_a_slot_attached_twice_is_caught() -> None:
-    harness = harness_of()
-    running = computed(harness, 1, tokens_of(100))
-    captures = pending(harness, running)
-    slot = int(captures[0].slot)
-    captures[1] = captures[1]._replace(slot=captures[0].slot)
-    harness.publish(running)
-    with pytest.raises(AssertionError, match="identity"):
-        check(harness)
-    report = harness.cache.check_integrity(harness.requests())
-    assert f"slot {slot}: owned 2 times (tree)" in report.violations
 
 
 def test_every_slot_in_use_skips_optional_states_and_goes_on() -> None:
@@ -210,12 +114,6 @@ def test_prompts_that_leave_at_different_depths_keep_all_states() -> None:
         assert harness.look(trunk[:depth], None, None).device_prefix_len == depth
 
 
-def prompts_along(trunk: Sequence[int]) -> list[list[int]]:
-    """Prompts that leave a trunk all over, and one that goes on beyond it."""
-    forks = [[*trunk[:depth], *tokens_of(40, seed=depth)] for depth in range(16, len(trunk), 24)]
-    return [list(trunk), *forks, [*trunk, *tokens_of(200, seed=1)]]
-
-
 def test_no_path_keeps_more_states_than_its_budget() -> None:
     """The harness looks at every path after each publication."""
     harness = harness_of(states_per_path=3, rows=3, slots=60)
@@ -255,54 +153,6 @@ def test_statistics_belong_to_a_namespace() -> None:
         planned[namespace] = [capture.depth for capture in pending(harness, running)]
         harness.abort(running)
     assert planned["untaught"] == planned["untaught too"] != planned["taught"]
-
-
-def test_a_path_beyond_its_budget_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = harness_of(states_per_path=3, rows=3, slots=60)
-    monkeypatch.setattr(harness.cache.planner, "surplus", lambda *_: None)
-    serve(harness, 0, tokens_of(160))
-    with pytest.raises(AssertionError, match="states on a path"):
-        serve(harness, 1, tokens_of(160) + tokens_of(200, seed=1))
-
-
-def test_a_capture_that_no_pass_wrote_is_given_back() -> None:
-    harness = harness_of()
-    running = computed(harness, 1, tokens_of(100))
-    captures = pending(harness, running)
-    captures[0] = captures[0]._replace(written=False)
-    unwritten = running.identities[captures[0].depth - 1]
-    checkpoint_kv_cache(running.req, harness.cache)
-    harness.published.update(running.identities)
-    check(harness)
-    assert harness.cache.counters.discarded == 1
-    assert unwritten not in {state.identity for state in harness.states()}
-    assert len(harness.states()) == len(captures)
-
-
-@pytest.mark.parametrize(
-    "method", ["observe", "plan", "add", "remove", "surplus", "is_worth_a_slot", "eviction_order"]
-)
-def test_a_policy_that_fails_costs_states_and_nothing_else(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Few slots and a small budget: every one of its methods is called."""
-    harness = harness_of(states_per_path=3, rows=2, slots=8)
-    calls = []
-
-    def fail(*_: object) -> None:
-        calls.append(method)
-        raise RuntimeError("the policy failed")
-
-    monkeypatch.setattr(harness.cache.planner.policy, method, fail)
-    for name, prompt in enumerate(prompts_along(tokens_of(160))):
-        running = harness.start(name, prompt)
-        assert harness.extend(running, len(prompt))
-        checkpoint_kv_cache(running.req, harness.cache)
-        harness.finish(running)
-        harness.cache.sanity_check()
-    assert calls
-    tree = harness.cache.check_integrity(harness.requests())
-    assert tree.free + tree.tree == tree.slots
 
 
 def test_namespaces_share_nothing() -> None:
