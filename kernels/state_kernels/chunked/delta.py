@@ -10,14 +10,19 @@ the Delta Rule over Sequence Length", arXiv 2406.06484). Then
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 
 from state_kernels.chunked.decay import advance, by_kind, decayed_products, from_start, summed
 from state_kernels.chunked.layout import CHUNK
 from state_kernels.chunked.products import add_matmul, matmul, unit_lower_inverse
+from state_kernels.gpu.terms import DeltaCorrection, KernelTerms
+from state_kernels.numerics import by_value_head, queries_and_keys, query_scale
 from state_kernels.records import TensorRecord
+from state_kernels.recurrence import Inputs, Recurrence
 
 
 @dataclass(frozen=True)
@@ -45,52 +50,84 @@ class DeltaRows(TensorRecord):
     attention: torch.Tensor
 
 
-def prepare_delta(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    log_decay: torch.Tensor,
-    beta: torch.Tensor,
-) -> DeltaRows:
-    """Return the rows of chunks.
+@dataclass(frozen=True)
+class DeltaInputs(Inputs):
+    """q, k ``[T, H, K]``, v ``[T, HV, V]``, log decay g, beta ``[T, HV]``."""
+
+    q: torch.Tensor
+    g: torch.Tensor
+    beta: torch.Tensor
+
+
+DeltaInputsT = TypeVar("DeltaInputsT", bound=DeltaInputs)
+
+
+@dataclass(frozen=True)
+class DeltaRecurrence(Recurrence[DeltaInputsT, DeltaRows], Generic[DeltaInputsT]):
+    """``S <- S exp(g)``; ``S <- S + beta (v - S k) k^T``; ``o = S (scale q)``.
 
     Parameters
     ----------
-    q, k : Tensor ``[R, H, 64, K]``
-        Queries scaled, both normalised where they are to be.
-    v : Tensor ``[R, HV, 64, V]``
-    log_decay : Tensor ``[R, HV, 64, 1 or K]``
-        Of each token.
-    beta : Tensor ``[R, HV, 64]``
+    scale : float, optional
+        Factor of q; ``K ** -0.5`` if not given.
+    qk_l2norm : bool
+        Normalise q and k along K first (epsilon 1e-6 under the root).
     """
-    sums = summed(log_decay)
-    reads = torch.cat([k, q], dim=2)
-    products = decayed_products(reads, k, sums)
-    repeat = v.shape[1] // k.shape[1]
-    if repeat > 1:
-        k, reads = (x.repeat_interleave(repeat, dim=1) for x in (k, reads))
-    by_kind(reads).mul_(from_start(sums, v.dtype)[:, :, None])
-    return DeltaRows(
-        keys=k,
-        reads=reads,
-        values=v,
-        beta=beta[..., None],
-        log_decay=sums,
-        inverse=unit_lower_inverse(products[:, :, 0, 0] * beta[..., None]),
-        attention=products[:, :, 1, 0],
-    )
 
+    scale: float | None = None
+    qk_l2norm: bool = False
 
-def attend_delta(rows: DeltaRows, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the corrected values and the outputs, both ``[R, HV, 64, V]``."""
-    from_state = matmul(rows.reads, state.transpose(2, 3))
-    error = (rows.values - from_state[:, :, :CHUNK]).mul_(rows.beta)
-    corrected = matmul(rows.inverse, error)
-    return corrected, add_matmul(from_state[:, :, CHUNK:], rows.attention, corrected)
+    @abstractmethod
+    def decays(self, g: torch.Tensor) -> torch.Tensor:
+        """Return log decays with a last axis of 1, or of K where keys decay one by one."""
 
+    def token(self, state: torch.Tensor, inputs: DeltaInputsT) -> torch.Tensor:
+        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, self.qk_l2norm)
+        query, key = (by_value_head(x, inputs.v)[..., None, :] for x in (q, k))
+        state.mul_(self.decays(inputs.g).exp()[..., None, :])
+        error = (inputs.v - (state * key).sum(dim=-1)) * inputs.beta[..., None]
+        state.add_(error[..., None] * key)
+        return (state * query).sum(dim=-1)
 
-def advance_delta(
-    state: torch.Tensor, rows: DeltaRows, corrected: torch.Tensor, cut: torch.Tensor | None
-) -> None:
-    """Advance start states in place to their chunk's end, or to a cut."""
-    advance(state, rows.keys, corrected, rows.log_decay, cut)
+    def prepare(self, inputs: DeltaInputsT) -> DeltaRows:
+        v, beta = inputs.v, inputs.beta[..., None]
+        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, self.qk_l2norm)
+        sums = summed(self.decays(inputs.g))
+        reads = torch.cat([k, q], dim=2)
+        products = decayed_products(reads, k, sums)
+        repeat = v.shape[1] // k.shape[1]
+        if repeat > 1:
+            k, reads = (x.repeat_interleave(repeat, dim=1) for x in (k, reads))
+        by_kind(reads).mul_(from_start(sums, v.dtype)[:, :, None])
+        return DeltaRows(
+            keys=k,
+            reads=reads,
+            values=v,
+            beta=beta,
+            log_decay=sums,
+            inverse=unit_lower_inverse(products[:, :, 0, 0] * beta),
+            attention=products[:, :, 1, 0],
+        )
+
+    def attend(self, rows: DeltaRows, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the corrected values and the outputs, both ``[R, HV, 64, V]``."""
+        from_state = matmul(rows.reads, state.transpose(2, 3))
+        error = (rows.values - from_state[:, :, :CHUNK]).mul_(rows.beta)
+        corrected = matmul(rows.inverse, error)
+        return corrected, add_matmul(from_state[:, :, CHUNK:], rows.attention, corrected)
+
+    def advance(
+        self, state: torch.Tensor, rows: DeltaRows, writes: torch.Tensor, cut: torch.Tensor | None
+    ) -> None:
+        advance(state, rows.keys, writes, rows.log_decay, cut)
+
+    def kernel_terms(self, inputs: DeltaInputsT) -> KernelTerms:
+        return KernelTerms(
+            q=inputs.q,
+            k=inputs.k,
+            v=inputs.v,
+            log_decay=inputs.g,
+            correction=DeltaCorrection(inputs.beta),
+            scale=query_scale(self.scale, inputs.k),
+            qk_l2norm=self.qk_l2norm,
+        )

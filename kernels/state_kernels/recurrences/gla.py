@@ -11,34 +11,23 @@ from typing import ClassVar
 import torch
 
 from state_kernels.checks import check_keys_and_values, check_shape
-from state_kernels.chunked.linear import LinearRows, advance_linear, attend_linear, prepare_linear
-from state_kernels.gpu.terms import KernelTerms
-from state_kernels.numerics import by_value_head, queries_and_keys, query_scale, random_log_decay
+from state_kernels.chunked.linear import LinearInputs, LinearRecurrence
+from state_kernels.numerics import random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
-from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
+from state_kernels.recurrence import EXAMPLE_DECAY, Sizes
 
 
 @dataclass(frozen=True)
-class GLAInputs(Inputs):
+class GLAInputs(LinearInputs):
     """q, k ``[T, H, K]``, v ``[T, HV, V]``, log decay g ``[T, HV, K]``."""
 
-    q: torch.Tensor
-    g: torch.Tensor
-
 
 @dataclass(frozen=True)
-class GLA(Recurrence[GLAInputs, LinearRows]):
-    """``S <- S diag(exp(g)) + v k^T``; ``o = S (scale q)``.
-
-    Parameters
-    ----------
-    scale : float, optional
-        Factor of q; ``K ** -0.5`` if not given.
-    """
+class GLA(LinearRecurrence[GLAInputs]):
+    """``S <- S diag(exp(g)) + v k^T``; ``o = S (scale q)``."""
 
     name: ClassVar[str] = "gla"
-    scale: float | None = None
 
     def check(self, inputs: GLAInputs) -> None:
         check_keys_and_values(inputs.q, inputs.k, inputs.v)
@@ -59,33 +48,8 @@ class GLA(Recurrence[GLAInputs, LinearRows]):
             g=random_log_decay((tokens, sizes.value_heads, sizes.key_size), generator, decay),
         )
 
-    def token(self, state: torch.Tensor, inputs: GLAInputs) -> torch.Tensor:
-        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, l2norm=False)
-        query, key = (by_value_head(x, inputs.v)[..., None, :] for x in (q, k))
-        state.mul_(inputs.g.exp()[..., None, :]).add_(inputs.v[..., None] * key)
-        return (state * query).sum(dim=-1)
-
-    def prepare(self, inputs: GLAInputs) -> LinearRows:
-        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, l2norm=False)
-        return prepare_linear(q, k, inputs.v, inputs.g)
-
-    def attend(self, rows: LinearRows, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return attend_linear(rows, state)
-
-    def advance(
-        self, state: torch.Tensor, rows: LinearRows, writes: torch.Tensor, cut: torch.Tensor | None
-    ) -> None:
-        advance_linear(state, rows, writes, cut)
-
-    def kernel_terms(self, inputs: GLAInputs) -> KernelTerms:
-        return KernelTerms(
-            q=inputs.q,
-            k=inputs.k,
-            v=inputs.v,
-            log_decay=inputs.g,
-            correction=None,
-            scale=query_scale(self.scale, inputs.k),
-        )
+    def decays(self, g: torch.Tensor) -> torch.Tensor:
+        return g
 
 
 RECURRENCE = GLA()

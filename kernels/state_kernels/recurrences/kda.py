@@ -11,38 +11,23 @@ from typing import ClassVar
 import torch
 
 from state_kernels.checks import check_keys_and_values, check_shape
-from state_kernels.chunked.delta import DeltaRows, advance_delta, attend_delta, prepare_delta
-from state_kernels.gpu.terms import DeltaCorrection, KernelTerms
-from state_kernels.numerics import by_value_head, queries_and_keys, query_scale, random_log_decay
+from state_kernels.chunked.delta import DeltaInputs, DeltaRecurrence
+from state_kernels.numerics import random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
-from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
+from state_kernels.recurrence import EXAMPLE_DECAY, Sizes
 
 
 @dataclass(frozen=True)
-class KDAInputs(Inputs):
+class KDAInputs(DeltaInputs):
     """q, k ``[T, H, K]``, v ``[T, HV, V]``, log decay g ``[T, HV, K]``, beta ``[T, HV]``."""
 
-    q: torch.Tensor
-    g: torch.Tensor
-    beta: torch.Tensor
-
 
 @dataclass(frozen=True)
-class KDA(Recurrence[KDAInputs, DeltaRows]):
-    """``S <- S diag(exp(g))``; ``S <- S + beta (v - S k) k^T``; ``o = S (scale q)``.
-
-    Parameters
-    ----------
-    scale : float, optional
-        Factor of q; ``K ** -0.5`` if not given.
-    qk_l2norm : bool
-        Normalise q and k along K first (epsilon 1e-6 under the root).
-    """
+class KDA(DeltaRecurrence[KDAInputs]):
+    """``S <- S diag(exp(g))``; ``S <- S + beta (v - S k) k^T``; ``o = S (scale q)``."""
 
     name: ClassVar[str] = "kda"
-    scale: float | None = None
-    qk_l2norm: bool = False
 
     def check(self, inputs: KDAInputs) -> None:
         check_keys_and_values(inputs.q, inputs.k, inputs.v)
@@ -65,36 +50,8 @@ class KDA(Recurrence[KDAInputs, DeltaRows]):
             beta=torch.rand(tokens, sizes.value_heads, generator=generator),
         )
 
-    def token(self, state: torch.Tensor, inputs: KDAInputs) -> torch.Tensor:
-        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, self.qk_l2norm)
-        query, key = (by_value_head(x, inputs.v)[..., None, :] for x in (q, k))
-        state.mul_(inputs.g.exp()[..., None, :])
-        error = (inputs.v - (state * key).sum(dim=-1)) * inputs.beta[..., None]
-        state.add_(error[..., None] * key)
-        return (state * query).sum(dim=-1)
-
-    def prepare(self, inputs: KDAInputs) -> DeltaRows:
-        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, self.qk_l2norm)
-        return prepare_delta(q, k, inputs.v, inputs.g, inputs.beta)
-
-    def attend(self, rows: DeltaRows, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return attend_delta(rows, state)
-
-    def advance(
-        self, state: torch.Tensor, rows: DeltaRows, writes: torch.Tensor, cut: torch.Tensor | None
-    ) -> None:
-        advance_delta(state, rows, writes, cut)
-
-    def kernel_terms(self, inputs: KDAInputs) -> KernelTerms:
-        return KernelTerms(
-            q=inputs.q,
-            k=inputs.k,
-            v=inputs.v,
-            log_decay=inputs.g,
-            correction=DeltaCorrection(inputs.beta),
-            scale=query_scale(self.scale, inputs.k),
-            qk_l2norm=self.qk_l2norm,
-        )
+    def decays(self, g: torch.Tensor) -> torch.Tensor:
+        return g
 
 
 RECURRENCE = KDA()

@@ -13,35 +13,24 @@ from typing import ClassVar
 import torch
 
 from state_kernels.checks import check_keys_and_values, check_shape
-from state_kernels.chunked.linear import LinearRows, advance_linear, attend_linear, prepare_linear
-from state_kernels.gpu.terms import KernelTerms
-from state_kernels.numerics import by_value_head, queries_and_keys, query_scale, random_log_decay
+from state_kernels.chunked.linear import LinearInputs, LinearRecurrence
+from state_kernels.numerics import random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
-from state_kernels.recurrence import EXAMPLE_DECAY, Inputs, Recurrence, Sizes
+from state_kernels.recurrence import EXAMPLE_DECAY, Sizes
 from state_kernels.tensors import check_floating, check_tensors
 
 
 @dataclass(frozen=True)
-class SimpleDecayInputs(Inputs):
+class SimpleDecayInputs(LinearInputs):
     """q, k ``[T, H, K]``, v ``[T, HV, V]``, log decay g ``[T, HV]``."""
-
-    q: torch.Tensor
-    g: torch.Tensor
 
 
 @dataclass(frozen=True)
-class SimpleDecay(Recurrence[SimpleDecayInputs, LinearRows]):
-    """``S <- exp(g) S + v k^T``; ``o = S (scale q)``.
-
-    Parameters
-    ----------
-    scale : float, optional
-        Factor of q; ``K ** -0.5`` if not given.
-    """
+class SimpleDecay(LinearRecurrence[SimpleDecayInputs]):
+    """``S <- exp(g) S + v k^T``; ``o = S (scale q)``."""
 
     name: ClassVar[str] = "simple_decay"
-    scale: float | None = None
 
     def check(self, inputs: SimpleDecayInputs) -> None:
         check_keys_and_values(inputs.q, inputs.k, inputs.v)
@@ -62,33 +51,8 @@ class SimpleDecay(Recurrence[SimpleDecayInputs, LinearRows]):
             g=random_log_decay((tokens, sizes.value_heads), generator, decay),
         )
 
-    def token(self, state: torch.Tensor, inputs: SimpleDecayInputs) -> torch.Tensor:
-        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, l2norm=False)
-        query, key = (by_value_head(x, inputs.v)[..., None, :] for x in (q, k))
-        state.mul_(inputs.g.exp()[..., None, None]).add_(inputs.v[..., None] * key)
-        return (state * query).sum(dim=-1)
-
-    def prepare(self, inputs: SimpleDecayInputs) -> LinearRows:
-        q, k = queries_and_keys(inputs.q, inputs.k, self.scale, l2norm=False)
-        return prepare_linear(q, k, inputs.v, inputs.g[..., None])
-
-    def attend(self, rows: LinearRows, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return attend_linear(rows, state)
-
-    def advance(
-        self, state: torch.Tensor, rows: LinearRows, writes: torch.Tensor, cut: torch.Tensor | None
-    ) -> None:
-        advance_linear(state, rows, writes, cut)
-
-    def kernel_terms(self, inputs: SimpleDecayInputs) -> KernelTerms:
-        return KernelTerms(
-            q=inputs.q,
-            k=inputs.k,
-            v=inputs.v,
-            log_decay=inputs.g,
-            correction=None,
-            scale=query_scale(self.scale, inputs.k),
-        )
+    def decays(self, g: torch.Tensor) -> torch.Tensor:
+        return g[..., None]
 
 
 RECURRENCE = SimpleDecay()
