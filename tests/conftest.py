@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from sglang_sparse.demo.server import Server
     from support.truth import TransformersTruth
 
-ADMIN_KEY = "an-admin-key"
 SLOTS = 32
 COMMON_FLAGS = ["--max-mamba-cache-size", str(SLOTS), "--max-total-tokens", "200000"]
 SPARSE = ["--radix-cache-backend", "sparse", "--sparse-states-per-path", "8"]
@@ -74,10 +73,11 @@ def hostile_server(
 ) -> Iterator[Server]:
     """A sparse server in the other modes: 12 slots, chunks of 512, no overlap, forced retraction.
 
-    Its admin key is `ADMIN_KEY`, and it loads the plugin that spoils states on request.
+    Its admin key is that of `support.admin`; it loads the plugin that spoils states on request.
     """
     from sglang_sparse.demo.server import Server
     from support import plugins
+    from support.admin import ADMIN_KEY
 
     flags = ["--max-mamba-cache-size", "12", "--max-total-tokens", "20000"]
     flags += ["--chunked-prefill-size", "512", "--disable-overlap-schedule"]

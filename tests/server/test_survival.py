@@ -15,12 +15,11 @@ import httpx
 import pytest
 
 from sglang_sparse.demo.server import Server, ServerError
+from support.admin import ADMIN_KEY, flush
 from support.comparison import TOLERANCE, largest_difference
 from support.prompts import words
 
 pytestmark = pytest.mark.server
-
-ADMIN_KEY = "an-admin-key"
 
 
 def integrity(server: Server) -> dict[str, Any]:
@@ -125,12 +124,6 @@ def random_steps(server: Server, *, steps: int, seed: int) -> None:
         cold = server.complete(prompt, 3, top=5)
         assert cold.cached_tokens == 0
         assert largest_difference(cold, answer) <= TOLERANCE
-
-
-def flush(server: Server) -> None:
-    httpx.post(
-        f"{server.url}/flush_cache", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=60
-    ).raise_for_status()
 
 
 def abort_soon(server: Server, prompt: list[int], name: str, seconds: float) -> None:
