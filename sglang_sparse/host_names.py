@@ -138,7 +138,7 @@ REPLACED: tuple[HostName, ...] = tuple(
     HostName(target, tuple(inspect.signature(operation).parameters))
     for target, operation in OPERATIONS.items()
 )
-"""The kernels that the CPU platform replaces."""
+"""The operations that the CPU platform replaces."""
 
 CACHE: tuple[HostName, ...] = (
     HostName(

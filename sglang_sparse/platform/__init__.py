@@ -21,7 +21,7 @@ def activate() -> str | None:
 
 
 def register_operations() -> None:
-    """Register the torch operations in place of SGLang's GPU kernels, on this platform alone."""
+    """Register the torch operations in place of SGLang's own, on this platform alone."""
     from sglang.srt.platforms import current_platform
 
     from sglang_sparse.platform.torch_cpu import TorchCpuPlatform

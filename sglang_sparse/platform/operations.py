@@ -1,4 +1,4 @@
-"""SGLang's GPU kernels that a GatedDeltaNet hybrid calls, replaced by torch operations."""
+"""What a GatedDeltaNet hybrid calls of SGLang that needs a GPU, or wastes a CPU, in plain torch."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "fused_qkvzba_split_reshape_cat_contiguous": cpu.fused_qkvzba_split_reshape_cat_contiguous,
     "sglang.kernels.ops.attention.fla.layernorm_gated.rms_norm_gated": cpu.rms_norm_gated,
     "sglang.kernels.ops.elementwise.elementwise.fused_sigmoid_mul": cpu.fused_sigmoid_mul,
+    "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend."
+    "_run_sdpa_forward_extend": cpu.run_sdpa_forward_extend,
     f"{_STATE_SCATTER}.track_mamba_states_all_layers": cpu.track_mamba_states_all_layers,
     f"{_STATE_SCATTER}.track_mamba_states_if_needed": cpu.track_mamba_states_if_needed,
 }

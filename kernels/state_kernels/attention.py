@@ -1,0 +1,83 @@
+"""Attention of a prompt's new tokens over all of its tokens, in torch."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+QUERY_BLOCK = 512
+"""Queries that share a mask: its memory is this times the keys."""
+
+
+def extend_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int | None = None,
+) -> torch.Tensor:
+    """Attend from the last T of S tokens to the tokens before each, and to itself.
+
+    Parameters
+    ----------
+    query : Tensor ``[T, H, K]``
+    key : Tensor ``[S, HK, K]``
+    value : Tensor ``[S, HK, V]``
+        Each of the HK heads serves H / HK query heads in order.
+    scale : float, optional
+        ``K ** -0.5`` if not given.
+    causal : bool
+        Without it, each query sees all keys, and T may exceed S.
+    window : int, optional
+        With `causal`: a query sees this many tokens before its own, not all.
+
+    Returns
+    -------
+    Tensor ``[T, H, V]``
+        In query's dtype.
+
+    Raises
+    ------
+    ValueError
+        If a causal pass has more queries than keys.
+
+    Notes
+    -----
+    Time is that of T S products; memory beyond the result `QUERY_BLOCK` S.
+    """
+    queries, keys = len(query), len(key)
+    if causal and queries > keys:
+        raise ValueError(
+            f"query: got {queries} tokens; need at most the {keys} of key; pass all keys"
+        )
+    query, key, value = (x.movedim(0, 1)[None] for x in (query, key, value))
+    key, value = key.to(query.dtype), value.to(query.dtype)
+    output = query.new_empty((*query.shape[:3], value.shape[3]))
+    grouped = query.shape[1] != key.shape[1]
+    before = keys - queries
+    whole = not causal or (before == 0 and window is None)
+    step = max(queries, 1) if whole else QUERY_BLOCK
+    for first in range(0, queries, step):
+        last = min(first + step, queries)
+        seen = before + last if causal else keys
+        mask = None if whole else _visible(before + first, last - first, seen, window, query.device)
+        output[:, :, first:last] = scaled_dot_product_attention(
+            query[:, :, first:last],
+            key[:, :, :seen],
+            value[:, :, :seen],
+            attn_mask=mask,
+            is_causal=causal and whole,
+            scale=scale,
+            enable_gqa=grouped,
+        )
+    return output[0].movedim(1, 0)
+
+
+def _visible(
+    first: int, queries: int, keys: int, window: int | None, device: torch.device
+) -> torch.Tensor:
+    """Return which keys ``[queries, keys]`` the queries from position `first` on see."""
+    visible = torch.ones(queries, keys, dtype=torch.bool, device=device).tril_(first)
+    return visible if window is None else visible.triu_(first - window)
