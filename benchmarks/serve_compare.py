@@ -37,6 +37,9 @@ from sglang_sparse.demo.document import context_length
 from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
 from tree_placement.cli.prompts import tokenizer_named
 
+SPARE_CONTEXT = 16
+"""Positions beyond a prompt and its answer that SGLang wants of a context, and a few more."""
+
 LEAST_GAIN = -0.001
 """Share of the tokens by which the sparse server may be behind."""
 
@@ -110,10 +113,11 @@ def _flags(given: argparse.Namespace, model: Path, longest: int) -> list[str]:
     """Return the flags of all servers; the tiny model's context is as long as is asked for."""
     flags = ["--max-mamba-cache-size", str(given.slots), "--max-total-tokens", str(given.kv_tokens)]
     context = context_length(model)
+    longest += SPARE_CONTEXT
     if longest <= context:
         return flags
     if given.model_path is not None:
-        raise ValueError(f"prompts: got {longest} tokens; need at most {context}; cut them")
+        raise ValueError(f"prompts: got {longest} positions; need at most {context}; cut them")
     return [*flags, "--json-model-override-args", f'{{"max_position_embeddings": {longest}}}']
 
 
