@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
@@ -20,6 +20,7 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
+from sglang_sparse.component import depth_of
 from sglang_sparse.counters import Counters
 from sglang_sparse.explanation import Explanation
 from sglang_sparse.integrity import IntegrityReport, check_integrity
@@ -69,8 +70,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
         """Match as SGLang does, and remember how far the tree holds the request's tokens.
 
-        The walk over the path is of plain numbers, since eviction may take nodes of it before the
-        request is planned.
+        In plain numbers, since eviction may take nodes of the path before the request is planned.
         """
         result = super().match_prefix(params)
         if params.req is not None:
@@ -82,12 +82,12 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         if plan is not None and plan.pending:
             return
         node_id = result.last_visited_node_id
-        path = self.planner.matched_path(
+        visit = self.planner.visit(
             self.tree_core.node_by_id(node_id) if node_id is not None else None,
             f"{req.extra_key!r} {req.cache_salt!r}",
             result.full_kv_hit_length,
         )
-        self._plans.remember(req, path)
+        self._plans.remember(req, visit)
 
     # Place and capture
 
@@ -105,11 +105,11 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         if not plan.observed:
             plan.observed = True
             self._count(req, plan, length)
-            plan.origin = self.planner.observe(plan.path, length)
+            plan.origin = self.planner.observe(plan.visit, length)
             self.keep_statistics(idle=False)
         if plan.states is None and plan.origin is not None:
             full = self.req_to_token_pool.mamba_allocator.available_size() == 0
-            plan.states = self.planner.plan(plan.path, plan.origin, req.prefix_len, length, full)
+            plan.states = self.planner.plan(plan.visit, plan.origin, req.prefix_len, length, full)
         of_pass = plan.states_of_pass(req.prefix_len, req.extend_end, self.grid)
         self.counters.planned += len(of_pass)
         captures = self._take_slots(plan, of_pass, req.prefix_len)
@@ -135,7 +135,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     def _count(self, req: Any, plan: RequestPlan, length: int) -> None:
         self.counters.prompts += 1
         self.counters.prompt_tokens += length
-        self.counters.overlap_tokens += plan.path.visit.overlap
+        self.counters.overlap_tokens += plan.visit.overlap
         self.counters.resumed_tokens += req.prefix_len
 
     def _take_slot(self, state: PlannedState, above: int) -> torch.Tensor | RefusedState:
@@ -220,20 +220,18 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         """
         ready = plan.take_pending(req.kv.cache_protected_len)
         self._discard([capture for capture in ready if not capture.written])
-        spans = _spans(path_to_root(self.tree_core.node_by_id(req.last_node)))
+        node = self.tree_core.node_by_id(req.last_node)
         written = [capture for capture in ready if capture.written]
         for capture in sorted(written, key=lambda capture: capture.depth, reverse=True):
-            while spans[0].begin >= capture.depth:
-                spans.pop(0)
-            span = spans[0]
-            node = self._attach_at(span.node, capture, capture.depth - span.begin)
-            spans[0] = span._replace(node=node)
+            while depth_of(node.parent) >= capture.depth:
+                node = node.parent
+            node = self._attach_at(node, capture)
 
-    def _attach_at(self, node: Any, capture: PendingCapture, offset: int) -> Any:
-        """Give a capture's slot to the tree, `offset` tokens into `node`; return the node there."""
+    def _attach_at(self, node: Any, capture: PendingCapture) -> Any:
+        """Give a capture's slot to the tree, at its depth in `node`; return the node there."""
         core = self.tree_core
-        if offset < len(node.key):
-            node, _ = core._split_node(node.key, node, offset)
+        if capture.depth < depth_of(node):
+            node, _ = core._split_node(node.key, node, capture.depth - depth_of(node.parent))
         if has_state(node):
             self.counters.superseded += 1
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
@@ -262,12 +260,12 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
 
     def planned_state(self, node: Any) -> PlannedState:
         """Return the state that SGLang publishes at `node`, as it was planned if it was."""
-        depth = sum(len(above.key) for above in path_to_root(node))
+        depth = depth_of(node)
         plan = self._plans.get(self._publishing) if self._publishing is not None else None
         if plan is None:
             return self.planner.unplanned("", depth)
         planned = plan.planned_at(depth, self.grid)
-        return planned or self.planner.unplanned(plan.path.visit.namespace, depth)
+        return planned or self.planner.unplanned(plan.visit.namespace, depth)
 
     def publishing_length(self) -> int:
         """Return the length in tokens of the prompt that is being published."""
@@ -351,20 +349,3 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         for capture in captures:
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
         self.counters.discarded += len(captures)
-
-
-class _Span(NamedTuple):
-    """A node of a path, and the depth where its key begins."""
-
-    node: Any
-    begin: int
-
-
-def _spans(nodes: Sequence[Any]) -> list[_Span]:
-    """Return each node of a path, the deepest first, with the depth where it begins."""
-    end = sum(len(node.key) for node in nodes)
-    spans = []
-    for node in nodes:
-        end -= len(node.key)
-        spans.append(_Span(node, end))
-    return spans

@@ -16,7 +16,7 @@ from tree_placement.policy import LossReason
 if TYPE_CHECKING:
     from sglang_sparse.cache import SparseRadixCache
 
-_RECORD = "sparse_branch"
+_BRANCH, _DEPTH = "sparse_branch", "sparse_depth"
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,14 @@ class Branch:
     """What one prompt added to the tree, however often it is split later.
 
     A prompt that goes on from a leaf continues the leaf's branch, unless the branch is `cut` there:
-    more tokens of it followed, which the tree dropped. `length` is the number of tokens of the
-    prompt that added this node, `turn` that of the prompts that built the path down to it.
+    more tokens of it followed, which the tree dropped. It begins at depth `begin` of `parent`, 0 at
+    the root. `length` is the number of tokens of the prompt that added this node, `turn` that of
+    the prompts that built the path down to it.
     """
 
     id: int
+    parent: Branch | None
+    begin: int
     length: int
     turn: int
     cut: bool = False
@@ -36,8 +39,22 @@ class Branch:
 
 def branch_of(node: Any) -> Branch | None:
     """Return the branch that a tree node belongs to; None for the root."""
-    record = node.component_data[ComponentType.MAMBA].metadata.get(_RECORD)
+    record = node.component_data[ComponentType.MAMBA].metadata.get(_BRANCH)
     return record if isinstance(record, Branch) else None
+
+
+def depth_of(node: Any) -> int:
+    """Return the depth in tokens at which a tree node ends; it never changes.
+
+    Linear in the nodes above that were never asked about.
+    """
+    if node.parent is None:
+        return 0
+    metadata = node.component_data[ComponentType.MAMBA].metadata
+    depth: int | None = metadata.get(_DEPTH)
+    if depth is None:
+        depth = metadata[_DEPTH] = depth_of(node.parent) + len(node.key)
+    return depth
 
 
 class SparseStateComponent(MambaComponent):  # type: ignore[misc]
@@ -65,9 +82,13 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
     def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
         """Leave the state with the lower half; both halves stay of one branch."""
         super().redistribute_on_node_split(new_parent, child)
-        record = branch_of(child)
-        if record is not None:
-            new_parent.component_data[self.component_type].metadata[_RECORD] = record
+        upper, lower = (
+            node.component_data[self.component_type].metadata for node in (new_parent, child)
+        )
+        if _BRANCH in lower:
+            upper[_BRANCH] = lower[_BRANCH]
+        if _DEPTH in lower:
+            upper[_DEPTH] = lower[_DEPTH] - len(child.key)
 
     def evict_component(
         self,
@@ -185,7 +206,7 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         record = branch_of(leaf.parent)
         if record is not None:
             metadata = leaf.parent.component_data[self.component_type].metadata
-            metadata[_RECORD] = replace(record, cut=True)
+            metadata[_BRANCH] = replace(record, cut=True)
 
     def _set_branch(self, node: Any) -> None:
         """Record the branch of a new leaf, and of the new nodes that it may have above it."""
@@ -196,9 +217,9 @@ class SparseStateComponent(MambaComponent):  # type: ignore[misc]
         continued = branch_of(above)
         turn = continued.turn + 1 if continued is not None else 1
         if continued is not None and len(above.children) == 1 and not continued.cut:
-            record = Branch(continued.id, length, turn)
+            record = Branch(continued.id, continued.parent, continued.begin, length, turn)
         else:
-            record = Branch(self._next_branch, length, turn)
+            record = Branch(self._next_branch, continued, depth_of(above), length, turn)
             self._next_branch += 1
         for each in new:
-            each.component_data[self.component_type].metadata[_RECORD] = record
+            each.component_data[self.component_type].metadata[_BRANCH] = record

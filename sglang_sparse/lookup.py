@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
+from sglang_sparse.component import depth_of
 from sglang_sparse.explanation import Divergence, Explanation, Missed
 from sglang_sparse.planner import has_state, path_to_root
 from tree_placement.policy import MissedState
@@ -41,7 +42,7 @@ def explain(
     depth, node_id, end = cache.tree_core.match_full_device_prefix(key)
     node = cache.tree_core.node_by_id(node_id)
     overlap = min(depth, (len(tokens) - 1) // cache.page_size * cache.page_size)
-    state = _deepest_state(node, end, overlap)
+    state = _deepest_state(node, overlap)
     missed = cache.planner.missed(node, overlap, state)
     return Explanation(
         length=len(tokens),
@@ -56,12 +57,11 @@ def explain(
     )
 
 
-def _deepest_state(node: Any, end: int, overlap: int) -> int:
+def _deepest_state(node: Any, overlap: int) -> int:
     """Return the depth of the deepest state down to `overlap` on the path to `node`, 0 for none."""
     for above in path_to_root(node):
-        if end <= overlap and has_state(above):
-            return end
-        end -= len(above.key)
+        if depth_of(above) <= overlap and has_state(above):
+            return depth_of(above)
     return 0
 
 

@@ -7,14 +7,13 @@ lower half, which keeps the state.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
-from sglang_sparse.component import branch_of
+from sglang_sparse.component import branch_of, depth_of
 from tree_placement.policy import (
     Extent,
     LossReason,
@@ -60,17 +59,6 @@ def _survives(
     return wrap
 
 
-@dataclass(frozen=True)
-class MatchedPath:
-    """What a request's match found: how far the tree holds its tokens, and its states there.
-
-    `states` are ids, the deepest first.
-    """
-
-    visit: Visit
-    states: tuple[int, ...]
-
-
 class Planner:
     """Asks the policy on behalf of the cache.
 
@@ -83,37 +71,32 @@ class Planner:
     def __init__(self, policy: SparsePolicy) -> None:
         self.policy = policy
 
-    def matched_path(self, node: Any | None, namespace: str, overlap: int) -> MatchedPath:
-        """Describe a match of `overlap` tokens that ended at `node` (None: at the root).
-
-        Time is linear in the nodes of the path.
-        """
-        nodes = path_to_root(node)
-        last = next(filter(None, map(branch_of, nodes)), None)
-        visit = Visit(
+    def visit(self, node: Any | None, namespace: str, overlap: int) -> Visit:
+        """Describe a match of `overlap` tokens that ended at `node` (None: at the root)."""
+        path = path_parts(node)
+        last = branch_of(_branched(node)) if path else None
+        return Visit(
             namespace,
-            path=path_parts(nodes),
+            path=path,
             overlap=overlap,
             earlier_length=last.length if last is not None else 0,
             turn=last.turn if last is not None else 0,
         )
-        return MatchedPath(visit, tuple(node.id for node in nodes if has_state(node)))
 
     @_survives(NO_ORIGIN)
-    def observe(self, path: MatchedPath, length: int) -> Origin | None:
+    def observe(self, visit: Visit, length: int) -> Origin | None:
         """Count a prompt of `length` tokens, once, and return what a plan wants to know of it."""
-        return self.policy.observe(path.visit, length)
+        return self.policy.observe(visit, length)
 
     @_survives(NO_STATES)
     def plan(
-        self, path: MatchedPath, origin: Origin, start: int, length: int, full: bool
+        self, visit: Visit, origin: Origin, start: int, length: int, full: bool
     ) -> tuple[PlannedState, ...]:
         """Return the depths in (start, length] to keep states at, the end last.
 
         `full` tells that no slot is free.
         """
-        live = tuple(filter(self.policy.is_live, path.states))
-        return self.policy.plan(path.visit, origin, Extent(start, length, live, full))
+        return self.policy.plan(visit, origin, Extent(start, length, full))
 
     @_survives(None)
     def published(
@@ -123,7 +106,7 @@ class Planner:
 
         `refused` are those of them that got no slot.
         """
-        path = path_parts(path_to_root(node))
+        path = path_parts(node)
         self.policy.publish(path, planned)
         for each in refused:
             self.policy.lose(path, each)
@@ -136,16 +119,7 @@ class Planner:
     @_survives(None)
     def state_added(self, node: Any, planned: PlannedState) -> None:
         """Take up the state that now stands at the end of `node`, at the depth of `planned`."""
-        above = node.parent
-        while above is not None and not has_state(above):
-            above = above.parent
-        self.policy.add(
-            node.id,
-            path_parts(path_to_root(node)),
-            planned,
-            above.id if above is not None else None,
-            _nearest_states_below(node),
-        )
+        self.policy.add(node.id, path_parts(node), planned)
 
     @_survives(None)
     def state_gone(self, node: Any, reason: LossReason) -> None:
@@ -161,12 +135,12 @@ class Planner:
     def missed(self, node: Any, overlap: int, start: int) -> list[MissedState]:
         """Return where on the path to `node`, deeper than `start` and down to `overlap`, a state
         was planned and does not live, the deepest first. Nothing is changed."""
-        return self.policy.missed(path_to(path_parts(path_to_root(node)), overlap), start)
+        return self.policy.missed(path_to(path_parts(node), overlap), start)
 
     @_survives(None)
     def tokens_gone(self, leaf: Any) -> None:
         """Forget what is known of a leaf's tokens, which the tree drops."""
-        path = path_parts(path_to_root(leaf))
+        path = path_parts(leaf)
         if path:
             begin = path[0].depth - len(leaf.key)
             self.policy.cut((path[0]._replace(depth=begin), *path[1:]))
@@ -218,31 +192,30 @@ def path_to_root(node: Any) -> list[Any]:
     return nodes
 
 
-def path_parts(nodes: Sequence[Any]) -> tuple[PathPart, ...]:
-    """Return the branches of a path, its deepest node first, each with where the path leaves it.
+def path_parts(node: Any | None) -> tuple[PathPart, ...]:
+    """Return the branches of the path to a tree node, the narrowest first, each with the depth
+    down to which the path takes it.
 
-    A node without a branch is counted to the branch below it.
+    A node without a branch is counted to the branch below it; where there is none below, the path
+    ends above it. Linear in the branches.
     """
-    depth = sum(len(node.key) for node in nodes)
-    parts: list[PathPart] = []
-    for node in nodes:
-        branch = branch_of(node)
-        if branch is not None and (not parts or parts[-1].branch != branch.id):
+    last = _branched(node)
+    parts = []
+    if last is not None:
+        branch, depth = branch_of(last), depth_of(last)
+        while branch is not None:
             parts.append(PathPart(branch.id, depth))
-        depth -= len(node.key)
+            depth, branch = branch.begin, branch.parent
     return tuple(parts)
+
+
+def _branched(node: Any | None) -> Any | None:
+    """Return the nearest node at or above `node` that belongs to a branch, None if none does."""
+    while node is not None and branch_of(node) is None:
+        node = node.parent
+    return node
 
 
 def has_state(node: Any) -> bool:
     """Tell whether a state stands at the end of a tree node."""
     return node.component_data[ComponentType.MAMBA].value is not None
-
-
-def _nearest_states_below(node: Any) -> Iterable[int]:
-    waiting = list(node.children.values())
-    while waiting:
-        below = waiting.pop()
-        if has_state(below):
-            yield below.id
-        else:
-            waiting.extend(below.children.values())

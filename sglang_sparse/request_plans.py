@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from sglang_sparse.planner import MatchedPath
-from tree_placement.policy import LossReason, Origin, PlannedState, RefusedState
+from tree_placement.policy import LossReason, Origin, PlannedState, RefusedState, Visit
 
 
 class PendingCapture(NamedTuple):
@@ -33,12 +32,12 @@ class PendingCapture(NamedTuple):
 
 @dataclass
 class RequestPlan:
-    """The matched path of a request, and what was planned along it.
+    """How a request met the tree, and what was planned along its path.
 
     `refused` are the planned states that got no slot.
     """
 
-    path: MatchedPath
+    visit: Visit
     observed: bool = False
     origin: Origin | None = None
     states: tuple[PlannedState, ...] | None = None
@@ -93,13 +92,13 @@ class RequestPlans:
         """Return a request's plan, None if it was never matched."""
         return self._plans.get(req)
 
-    def remember(self, req: Any, path: MatchedPath) -> None:
+    def remember(self, req: Any, visit: Visit) -> None:
         """Begin the plan of a request that was matched; one matched again was observed before."""
         plan = self._plans.get(req)
         self._plans[req] = (
-            RequestPlan(path)
+            RequestPlan(visit)
             if plan is None
-            else RequestPlan(path, observed=plan.observed, origin=plan.origin)
+            else RequestPlan(visit, observed=plan.observed, origin=plan.origin)
         )
 
     def still_pending(self, req: Any, capture: PendingCapture) -> bool:

@@ -65,10 +65,13 @@ class DrivenPolicy:
         )
         return Prompt(visit, self.forest.path((branch, length)), length)
 
+    def live_on(self, prompt: Prompt) -> list[int]:
+        return self.slow.live_on_path(prompt.position(prompt.visit.overlap))
+
     def extent(self, prompt: Prompt) -> Extent:
-        states = self.slow.live_on_path(prompt.position(prompt.visit.overlap))
+        states = self.live_on(prompt)
         start = self.slow.live[states[0]][1] if states else 0
-        return Extent(start, prompt.length, states, len(self.slow.live) >= self.slots)
+        return Extent(start, prompt.length, len(self.slow.live) >= self.slots)
 
     def plan(self, prompt: Prompt) -> tuple[PlannedState, ...]:
         origin = self.policy.observe(prompt.visit, prompt.length)
@@ -98,8 +101,7 @@ class DrivenPolicy:
 
     def add(self, prompt: Prompt, planned: PlannedState) -> None:
         position, state = prompt.position(planned.depth), self._next_id
-        above, below = self.slow.above(position), self.slow.below(position)
-        self.policy.add(state, prompt.path, planned, above, below)
+        self.policy.add(state, prompt.path, planned)
         self.slow.know(position, planned.new.share)
         self.slow.live[state] = position
         self._next_id += 1

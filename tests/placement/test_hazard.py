@@ -53,17 +53,19 @@ def random_states(seed: int) -> tuple[random.Random, KnownStates]:
 
 
 def rates_of(columns: Columns, now: float, weights: np.ndarray) -> np.ndarray:
+    """The hazards of all known states, from nothing but what is known of each now."""
+    columns = columns._replace(scale=np.zeros_like(columns.scale))
     rates = np.zeros(columns.known.size)
-    _hazard_kernels.hazards(columns, now, weights, rates)
+    _hazard_kernels.scale(columns, np.flatnonzero(columns.known), now, weights)
+    _hazard_kernels.hazards(columns, now, rates)
     return rates[columns.known]
 
 
 def loss(columns: Columns, now: float, uses: list[int], weights: np.ndarray) -> float:
     """The negative logarithm of a Poisson likelihood: of these uses in one batch of prompts."""
     rates = np.zeros(columns.known.size)
-    _hazard_kernels.hazards(columns, now, weights, rates)
-    expected = BATCH * float(rates[columns.known].sum())
-    return expected - sum(log(rates[row]) for row in uses)
+    rates[columns.known] = rates_of(columns, now, weights)
+    return BATCH * float(rates.sum()) - sum(log(rates[row]) for row in uses)
 
 
 def gradient_of(columns: Columns, now: float, uses: list[int], weights: np.ndarray) -> np.ndarray:
@@ -97,6 +99,29 @@ def test_learning_follows_the_gradient_of_the_poisson_likelihood(seed: int) -> N
         assert gradient[model, place] == pytest.approx(slope, rel=1e-5, abs=1e-7)
         caught += twice[model, place] != pytest.approx(slope, rel=1e-5, abs=1e-7)
     assert caught > 0, "counting each use twice would be seen"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rates_are_of_what_is_known_now_at_each_batch_and_of_the_last_one_between(
+    seed: int,
+) -> None:
+    _, states = random_states(seed)
+    columns, stale = states._columns, 0
+    known = np.flatnonzero(columns.known)
+    for _ in range(5 * BATCH):
+        states.advance()
+        states.pass_by(())
+        rates = np.array([states.rate(row) for row in known.tolist()])
+        exact = rates_of(columns, states.now, states._hazard._weights)
+        if states.now % BATCH == 0:
+            np.testing.assert_allclose(rates, exact)
+        else:
+            stale += not np.allclose(rates, exact)
+            np.testing.assert_allclose(
+                rates * (states.now - columns.passed[known] + _hazard_kernels.FIRST_AGE),
+                columns.scale[known],
+            )
+    assert stale > 0, "only their ages move between"
 
 
 def test_each_use_teaches_one_weight_of_each_family_in_its_own_namespace() -> None:

@@ -70,8 +70,7 @@ class Both:
 
     def add(self, state: int, position: Position) -> None:
         self.know(position, 1.0)
-        above, below = self.slow.above(position), self.slow.below(position)
-        self.states.add(state, self.forest.path(position), position[1], new(), above, below)
+        self.states.add(state, self.forest.path(position), position[1], new())
         self.slow.live[state] = position
 
     def row(self, position: Position) -> int:
@@ -83,7 +82,7 @@ class Both:
         slow, states = self.slow, self.states
         for position in slow.known:
             assert states.rate(self.row(position)) == pytest.approx(slow.rate(position))
-        values = states.values()
+        values = {state: states.value(state) for state in slow.live}
         assert values == pytest.approx(slow.values())
         assert list(states.order()) == sorted(values, key=lambda state: (values[state], state))
         assert states.least_value() == min(values.values(), default=0.0)
@@ -93,7 +92,7 @@ class Both:
         assert states.on_path(path) == on
         assert [states.depth(row) for row in on] == [depth for _, depth in slow.on_path(position)]
         if position not in slow.live.values():
-            spill = states.spill(path, position[1], slow.above(position))
+            spill = states.spill(path, position[1])
             assert spill == pytest.approx(slow.spill(position))
         for state in slow.live:
             assert states.value(state) == values[state]
@@ -128,7 +127,10 @@ def unlinked(both: Both) -> None:
         if below and position not in both.slow.live.values():
             both.know(position, 1.0)
             path = both.forest.path(position)
-            both.states.add(MANY, path, position[1], new(), both.slow.above(position), ())
+            both.states.add(MANY, path, position[1], new())
+            for each in below:
+                both.states.links._below[MANY].discard(each)
+                both.states.links._link(each, both.slow.above(position))
             both.slow.live[MANY] = position
             return
 
@@ -162,32 +164,32 @@ def test_values_follow_rates_that_are_learned(seed: int) -> None:
         rates = {each: both.states.rate(both.row(each)) for each in both.slow.known}
         untaught += rates == pytest.approx({each: both.slow.rate(each) for each in rates})
         served = both.slow.served()
-        for state, value in both.states.values().items():
+        for state in both.slow.live:
             expected = both.slow.gap(state) * sum(rates[each] for each in served[state])
-            assert value == pytest.approx(expected)
+            assert both.states.value(state) == pytest.approx(expected)
     assert untaught < 15, "the weights moved"
 
 
 def test_of_equal_values_the_lowest_id_goes_first() -> None:
     states = states_of()
     for state in (7, 3, 5):
-        states.add(state, (PathPart(state, 64),), 64, new(), None, ())
+        states.add(state, (PathPart(state, 64),), 64, new())
     assert list(states.order()) == [3, 5, 7]
 
 
 def test_a_state_that_lives_is_not_added_again() -> None:
     states = states_of()
     path = (PathPart(1, 640),)
-    states.add(5, path, 640, new(), None, ())
-    before = states.values()
+    states.add(5, path, 640, new())
+    before = states.value(5)
     with pytest.raises(ValueError, match="position of a new state: got that of live state 5"):
-        states.add(6, path, 640, new(), None, ())
+        states.add(6, path, 640, new())
     other = states.know(path, 704, new())
     with pytest.raises(ValueError, match="id of a new state: got 5"):
-        states.add(5, path, 704, new(), None, ())
-    assert states.values() == pytest.approx(before | {5: before[5] + 640 * states.rate(other)})
+        states.add(5, path, 704, new())
+    assert states.value(5) == pytest.approx(before + 640 * states.rate(other))
     states.remove(5)
-    states.add(6, path, 640, new(), None, ())
+    states.add(6, path, 640, new())
     assert list(states.order()) == [6]
 
 
@@ -197,7 +199,7 @@ def test_clearing_forgets_all_but_what_was_learned() -> None:
     for _ in range(2):
         for state in range(300):
             row = states.know((PathPart(state, 64),), 64, new())
-            states.add(state, (PathPart(state, 64),), 64, new(), None, ())
+            states.add(state, (PathPart(state, 64),), 64, new())
         rates.append(states.rate(row))
         for _ in range(40):
             states.advance()
@@ -215,7 +217,7 @@ def test_a_forgotten_model_leaves_its_live_states_and_no_other() -> None:
         path, of_model = (PathPart(branch, 64),), new(model=1 + branch % 2)
         states.know(path, 64, of_model)
         if branch < 4:
-            states.add(branch, path, 64, of_model, None, ())
+            states.add(branch, path, 64, of_model)
     states.forget_model(1)
     known = [branch for branch in range(8) if states.on_path((PathPart(branch, 64),))]
     assert known == [0, 1, 2, 3, 5, 7]

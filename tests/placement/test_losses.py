@@ -25,7 +25,7 @@ def planned() -> tuple[SparsePolicy, dict[int, PlannedState]]:
     """A policy that knows what it planned on a prompt of ten grid steps."""
     policy = SparsePolicy(PolicySettings())
     visit = Visit("", (), 0, 0, 0)
-    states = policy.plan(visit, policy.observe(visit, 640), Extent(0, 640, (), full=False))
+    states = policy.plan(visit, policy.observe(visit, 640), Extent(0, 640, full=False))
     policy.publish(TRUNK, states)
     return policy, {state.depth: state for state in states}
 
@@ -35,7 +35,7 @@ def test_an_evicted_state_keeps_its_price(
 ) -> None:
     policy, states = planned
     deepest = max(states)
-    policy.add(7, TRUNK, states[deepest], None, ())
+    policy.add(7, TRUNK, states[deepest])
     policy.observe(Visit("", TRUNK, 320, 640, 1), 700)
     (first,) = policy.eviction_order()
     price = policy.value(first)
@@ -48,7 +48,7 @@ def test_an_evicted_state_keeps_its_price(
     assert loss is not None
     assert (loss.reason, loss.value, loss.price) == (LossReason.TRIMMED, price, price)
     assert missed[deepest].age == 3
-    policy.add(8, TRUNK, states[deepest], None, ())
+    policy.add(8, TRUNK, states[deepest])
     assert deepest not in {each.depth for each in policy.missed(TRUNK, 0)}
     policy.remove(8)
     (again, *_) = policy.missed(TRUNK, deepest - 1)
@@ -61,7 +61,7 @@ def test_a_refused_state_says_why(planned: tuple[SparsePolicy, dict[int, Planned
     shallow, *_, deep = sorted(states)
     policy.lose(TRUNK, RefusedState(deep, LossReason.NOT_WORTH, 1.5, 2.5))
     policy.lose(TRUNK, RefusedState(deep - 1, LossReason.NO_SLOT))
-    policy.add(7, TRUNK, states[shallow], None, ())
+    policy.add(7, TRUNK, states[shallow])
     policy.lose(TRUNK, RefusedState(shallow, LossReason.REVOKED))
     missed = policy.missed(TRUNK, 0)
     assert [each.depth for each in missed] == sorted(set(states) - {shallow}, reverse=True)

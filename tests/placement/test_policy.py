@@ -80,7 +80,7 @@ def test_what_holds_of_every_plan(seed: int) -> None:
         assert set(given) <= set(depths)
         assert len(depths) <= limit
         forecast = set(depths) - set(given) - missed
-        assert len(forecast) <= max(limit - len(extent.states) - len(given), 0)
+        assert len(forecast) <= max(limit - len(run.live_on(prompt)) - len(given), 0)
 
 
 @SEEDS
@@ -92,7 +92,8 @@ def test_a_plan_fits_the_fullest_path_above_where_the_prompt_left(seed: int) -> 
         extent = run.extent(prompt)
         given, missed = given_depths(run, prompt, extent)
         overlap = prompt.visit.overlap
-        fullest = len(run.slow.longest_path(extent.states[0])) if extent.states else 0
+        live = run.live_on(prompt)
+        fullest = len(run.slow.longest_path(live[0])) if live else 0
         free = max(5 - fullest - sum(depth <= overlap for depth in given), 0)
         shared = [each for each in depths_of(planned) if each <= overlap]
         assert len(set(shared) - set(given) - missed) <= free
@@ -112,7 +113,7 @@ def test_no_path_has_more_states_than_its_budget(seed: int) -> None:
 @pytest.mark.parametrize("length", [500, 1000, 4097, 6000, 8191])
 def test_the_tail_is_planned_while_nothing_is_known(length: int) -> None:
     policy = SparsePolicy(PolicySettings(states_per_path=2))
-    tail, end = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, length, (), full=False))
+    tail, end = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, length, full=False))
     assert (tail.depth, end.depth) == ((length - TAIL) // GRID * GRID, length // GRID * GRID)
     assert (tail.new.kind, end.new.kind) == (StateKind.TAIL, StateKind.END)
 
@@ -122,15 +123,15 @@ def test_a_forecast_fills_the_budget_and_less_of_it_where_slots_are_dear() -> No
     for overlap in range(200, 6000, 50):
         visit = Visit("", (PathPart(overlap, overlap),), overlap, 6000, 1)
         policy.observe(visit, 6000)
-    free = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, 6000, (), full=False))
+    free = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, 6000, full=False))
     kinds = [each.new.kind for each in free]
     assert sorted(kinds) == [StateKind.END, StateKind.TAIL, *[StateKind.FORECAST] * 6]
     state = NewState(StateKind.END, 1.0, UNKNOWN_ORIGIN, 1)
-    policy.add(1, (PathPart(7_000, 640),), PlannedState(640, 1.0, state), None, ())
-    cheap = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, 6000, (), full=True))
-    policy.add(2, (PathPart(7_001, 100_000),), PlannedState(100_000, 1.0, state), None, ())
+    policy.add(1, (PathPart(7_000, 640),), PlannedState(640, 1.0, state))
+    cheap = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, 6000, full=True))
+    policy.add(2, (PathPart(7_001, 100_000),), PlannedState(100_000, 1.0, state))
     policy.remove(1)
-    dear = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, 6000, (), full=True))
+    dear = policy.plan(NOWHERE, UNKNOWN_ORIGIN, Extent(0, 6000, full=True))
     assert len(free) == 8 > len(cheap) > len(dear) == 2
 
 
@@ -139,14 +140,14 @@ def test_a_missed_state_is_planned_again_for_the_prompt_that_would_have_used_it(
     state = PlannedState(640, 0.0, NewState(StateKind.FORECAST, 0.5, UNKNOWN_ORIGIN, 1))
     path = (PathPart(1, 2000),)
     visit = Visit("", path, 1500, 2000, 1)
-    before = policy.plan(visit, policy.observe(visit, 2000), Extent(0, 2000, (), full=False))
+    before = policy.plan(visit, policy.observe(visit, 2000), Extent(0, 2000, full=False))
     policy.publish(path, [state])
-    after = policy.plan(visit, policy.observe(visit, 2000), Extent(0, 2000, (), full=False))
+    after = policy.plan(visit, policy.observe(visit, 2000), Extent(0, 2000, full=False))
     assert 640 not in depths_of(before)
     assert 640 in depths_of(after)
     for overlap, start in ((639, 0), (1500, 640)):
         elsewhere = visit._replace(path=(PathPart(1, overlap),), overlap=overlap)
-        extent = Extent(start, 2000, (), full=False)
+        extent = Extent(start, 2000, full=False)
         assert 640 not in depths_of(policy.plan(elsewhere, UNKNOWN_ORIGIN, extent))
 
 
@@ -257,8 +258,8 @@ def test_slots_go_to_the_states_that_save_most_each_after_those_before(seed: int
 def test_states_come_and_go() -> None:
     policy = SparsePolicy(PolicySettings())
     path = (PathPart(1, 1000),)
-    policy.add(1, path, policy.unplanned("", 640), None, ())
-    policy.add(2, path, policy.unplanned("", 704), 1, ())
+    policy.add(1, path, policy.unplanned("", 640))
+    policy.add(2, path, policy.unplanned("", 704))
     assert policy.is_live(1)
     assert list(policy.eviction_order()) == [2, 1], "the smaller gap first"
     policy.remove(1)
@@ -273,19 +274,17 @@ def test_a_state_is_not_added_where_its_path_does_not_reach(path: tuple[PathPart
     with pytest.raises(
         ValueError, match=r"path of a new state: got .*; need a path of at least 640"
     ):
-        policy.add(1, path, policy.unplanned("", 640), None, ())
+        policy.add(1, path, policy.unplanned("", 640))
     policy.publish(path, [policy.unplanned("", 640)])
     assert not policy.is_live(1)
 
 
 PATH = (PathPart(1, 1_000),)
 BAD_CALLS = {
-    "id of a new state: got 5": lambda p: p.add(5, PATH, p.unplanned("", 704), None, ()),
+    "id of a new state: got 5": lambda p: p.add(5, PATH, p.unplanned("", 704)),
     "position of a new state: got that of live state 5": lambda p: p.add(
-        6, PATH, p.unplanned("", 640), None, ()
+        6, PATH, p.unplanned("", 640)
     ),
-    "state above a new one: got 7": lambda p: p.add(6, PATH, p.unplanned("", 704), 7, ()),
-    "state below a new one: got 8": lambda p: p.add(6, PATH, p.unplanned("", 64), None, (5, 8)),
     "state to remove: got 7": lambda p: p.remove(7),
     "state: got 7": lambda p: p.value(7),
     "path: got no part": lambda p: p.cut(()),
@@ -304,7 +303,7 @@ def test_a_bad_call_is_refused_and_changes_nothing(message: str) -> None:
     def later(is_called: bool) -> list[object]:
         policy = SparsePolicy(PolicySettings())
         policy.observe(Visit("", PATH, 640, 900, 1), 1_000)
-        policy.add(5, PATH, policy.unplanned("", 640), None, ())
+        policy.add(5, PATH, policy.unplanned("", 640))
         if is_called:
             with pytest.raises(ValueError, match=f"^{message}.*; need .*; "):
                 BAD_CALLS[message](policy)

@@ -34,7 +34,7 @@ def leaving(namespace: str, branch: int = 1, overlap: int = 2000) -> Visit:
 
 
 def depths_for_new(policy: SparsePolicy, namespace: str = "", length: int = 6000) -> list[int]:
-    extent = Extent(0, length, (), full=False)
+    extent = Extent(0, length, full=False)
     return [each.depth for each in policy.plan(nowhere(namespace), UNKNOWN_ORIGIN, extent)]
 
 
@@ -51,7 +51,7 @@ def test_overlaps_are_learned_in_each_namespace_apart() -> None:
 
 
 def rates_for_new(policy: SparsePolicy, namespace: str) -> list[float]:
-    extent = Extent(0, 500, (), full=False)
+    extent = Extent(0, 500, full=False)
     return [each.rate for each in policy.plan(nowhere(namespace), UNKNOWN_ORIGIN, extent)]
 
 
@@ -60,7 +60,7 @@ def teach(policy: SparsePolicy, namespace: str, first: int = 0, prompts: int = 8
     for branch in range(first, first + prompts):
         visit = nowhere(namespace)
         origin = policy.observe(visit, 500)
-        planned = policy.plan(visit, origin, Extent(0, 500, (), full=False))
+        planned = policy.plan(visit, origin, Extent(0, 500, full=False))
         policy.publish((PathPart(branch, 500),), planned)
 
 
@@ -89,8 +89,8 @@ def test_the_namespace_unused_longest_is_forgotten_and_nobody_inherits() -> None
 def test_live_states_of_a_forgotten_namespace_stay_and_teach_no_other() -> None:
     policy = SparsePolicy(PolicySettings(namespaces=1))
     path = (PathPart(1, 500),)
-    end = policy.plan(nowhere("a"), UNKNOWN_ORIGIN, Extent(0, 500, (), full=False))[-1]
-    policy.add(1, path, end, None, ())
+    end = policy.plan(nowhere("a"), UNKNOWN_ORIGIN, Extent(0, 500, full=False))[-1]
+    policy.add(1, path, end)
     untaught = rates_for_new(policy, "b")
     assert list(policy.eviction_order()) == [1]
     for _ in range(80):
@@ -148,10 +148,10 @@ def test_memory_is_bounded_over_fifty_thousand_prompts() -> None:
         visit = Visit(namespace, above, 400 if above else 0, 500 if above else 0, len(above))
         origin = policy.observe(visit, 900)
         if branch % 5 == 0:
-            planned = policy.plan(visit, origin, Extent(visit.overlap, 900, (), full=False))
+            planned = policy.plan(visit, origin, Extent(visit.overlap, 900, full=False))
         path = (PathPart(branch, 900), *above)
         policy.publish(path, planned)
-        policy.add(branch, path, planned[-1], None, ())
+        policy.add(branch, path, planned[-1])
         live.append(branch)
         if len(live) > 20:
             policy.remove(live.pop(draw.randrange(len(live))))
@@ -203,7 +203,7 @@ def learned_share_near(seed: int) -> float:
     for branch in range(DOCUMENTS):
         length, overlaps = document(draw)
         origin = policy.observe(nowhere(), length)
-        planned = policy.plan(nowhere(), origin, Extent(0, length, (), full=False))
+        planned = policy.plan(nowhere(), origin, Extent(0, length, full=False))
         assert len(planned) <= STATES
         policy.publish((PathPart(branch, length),), planned)
         found.append(near([each.depth for each in planned], overlaps[0]))

@@ -35,7 +35,7 @@ def serve(
         overlap = draw.choice([512, 704]) if branch is not None else 0
         path = (PathPart(branch, overlap),) if branch is not None else ()
         visit = Visit(document[0], path, overlap, 1000 if overlap else 0, len(path))
-        plan = policy.plan(visit, policy.observe(visit, 1000), Extent(0, 1000, (), full=False))
+        plan = policy.plan(visit, policy.observe(visit, 1000), Extent(0, 1000, full=False))
         documents[document] = first_branch + prompt
         policy.publish((PathPart(documents[document], 1000),), plan)
         plans.append(plan)
@@ -90,7 +90,7 @@ def test_subtrees_of_the_old_tree_say_nothing_of_new_ones(
     origin = restored.observe(Visit("", (), 0, 0, 0), 1000)
     plans = {
         branch: restored.plan(
-            Visit("", (PathPart(branch, 64),), 64, 1000, 1), origin, Extent(0, 5000, (), full=False)
+            Visit("", (PathPart(branch, 64),), 64, 1000, 1), origin, Extent(0, 5000, full=False)
         )
         for branch in range(190, 203)
     }

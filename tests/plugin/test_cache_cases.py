@@ -12,7 +12,7 @@ from cache_prompts import computed, harness_of, pending, prompts_along, serve, t
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
 
 from sglang_sparse import component
-from sglang_sparse.planner import path_parts, path_to_root
+from sglang_sparse.planner import path_parts
 
 
 def test_every_slot_in_use_skips_optional_states_and_goes_on() -> None:
@@ -184,7 +184,7 @@ def known_since(harness: CacheHarness, tokens: Sequence[int]) -> dict[int, int]:
     states = harness.cache.planner.policy._states
     result = harness.look(tokens, None, None)
     node = harness.cache.tree_core.node_by_id(result.last_visited_node_id)
-    rows = states.on_path(path_parts(path_to_root(node)))
+    rows = states.on_path(path_parts(node))
     return {states.depth(row): int(states._columns.written[row]) for row in rows}
 
 

@@ -12,6 +12,9 @@ from tree_placement.policy.columns import Columns, Integers, Reals
 FIRST_AGE = 16.0
 """Prompts by which every age is longer, so that a state just written does not look in use."""
 
+LEAST_HAZARD = math.exp(-14.0)
+LARGEST_LOG = 40.0
+
 LEARNING_RATE = 0.3
 
 AGES, KINDS, USES, SKIPS, RATES, INTERVALS = 16, 8, 8, 4, 20, 17
@@ -87,12 +90,18 @@ def _factors(
 
 
 @compiled
-def _hazard(age: float, prior: float, uses: int, factors: Integers, weights: Reals) -> float:
+def _scale(prior: float, uses: int, factors: Integers, weights: Reals) -> float:
+    """Return a state's hazard times its age."""
     # What a forecast said of a state counts less with each use that tells more.
-    total = prior / (1.0 + uses) - math.log(age + FIRST_AGE)
+    total = prior / (1.0 + uses)
     for i in range(FAMILIES):
         total += weights[factors[i]]
-    return math.exp(min(max(total, -14.0), 0.0))
+    return math.exp(min(max(total, -LARGEST_LOG), LARGEST_LOG))
+
+
+@compiled
+def _hazard(scale: float, age: float) -> float:
+    return min(max(scale / (age + FIRST_AGE), LEAST_HAZARD), 1.0)
 
 
 @compiled
@@ -110,16 +119,22 @@ def _factors_of_row(columns: Columns, row: int, now: float, factors: Integers) -
 
 
 @compiled
-def hazards(columns: Columns, now: float, weights: Reals, rates: Reals) -> None:
-    """Write the hazard of each known state; `weights` has a row a namespace."""
+def scale(columns: Columns, rows: Integers, now: float, weights: Reals) -> None:
+    """Write the scales of some states; `weights` has a row a namespace."""
     factors = np.empty(FAMILIES, np.int64)
+    for row in rows:
+        _factors_of_row(columns, row, now, factors)
+        columns.scale[row] = _scale(
+            columns.prior[row], columns.uses[row], factors, weights[columns.model[row]]
+        )
+
+
+@compiled
+def hazards(columns: Columns, now: float, rates: Reals) -> None:
+    """Write the hazard of each known state, by its scale."""
     for row in range(columns.known.size):
         if columns.known[row]:
-            _factors_of_row(columns, row, now, factors)
-            age = now - columns.passed[row]
-            rates[row] = _hazard(
-                age, columns.prior[row], columns.uses[row], factors, weights[columns.model[row]]
-            )
+            rates[row] = _hazard(columns.scale[row], now - columns.passed[row])
 
 
 @compiled
@@ -127,7 +142,7 @@ def hazard_of_new(kind: int, prior: float, origin: Integers, weights: Reals) -> 
     """Return the hazard of a state that is written now; `weights` are its namespace's."""
     factors = np.empty(FAMILIES, np.int64)
     _factors(0.0, 0.0, 0.0, 0, 0, kind, origin, factors)
-    return _hazard(0.0, prior, 0, factors, weights)
+    return _hazard(_scale(prior, 0, factors, weights), 0.0)
 
 
 @compiled
@@ -149,10 +164,8 @@ def count_expected(
         if columns.known[row]:
             _factors_of_row(columns, row, now, factors)
             model = columns.model[row]
-            age = now - columns.passed[row]
-            expected = prompts * _hazard(
-                age, columns.prior[row], columns.uses[row], factors, weights[model]
-            )
+            state_scale = _scale(columns.prior[row], columns.uses[row], factors, weights[model])
+            expected = prompts * _hazard(state_scale, now - columns.passed[row])
             for i in range(FAMILIES):
                 gradient[model, factors[i]] += expected
 
@@ -170,9 +183,22 @@ def update(weights: Reals, evidence: Reals, gradient: Reals) -> None:
 
 
 @compiled
-def serve(columns: Columns, rates: Reals, served: Reals) -> None:
-    """Sum the rates of the states that each live one serves in the place of."""
-    served[:] = 0.0
+def weigh(columns: Columns, rates: Reals, values: Reals) -> None:
+    """Add up what each live state saves: its gap, times the rates of the states that it serves."""
     for row in range(columns.known.size):
         if columns.known[row] and columns.nearest[row] >= 0:
-            served[columns.nearest[row]] += rates[row]
+            values[columns.nearest[row]] += rates[row] * columns.gap[columns.nearest[row]]
+
+
+@compiled
+def least(columns: Columns, values: Reals) -> int:
+    """Return the row of the live state of least value, of equal ones the lowest id; -1 if none."""
+    found = -1
+    for row in range(columns.live.size):
+        if columns.live[row] and (
+            found < 0
+            or values[row] < values[found]
+            or (values[row] == values[found] and columns.state[row] < columns.state[found])
+        ):
+            found = row
+    return found

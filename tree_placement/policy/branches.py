@@ -8,7 +8,7 @@ the branch on which it lies.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -77,6 +77,20 @@ class Branch:
             branch, down_to = waiting.pop()
             yield from branch.rows[bisect_right(branch.depths, down_to) :]
             waiting += [(c, 0) for c in branch.children.values() if c.begin >= down_to]
+
+    def nearest_below(self, depth: int, is_live: Callable[[int], bool]) -> Iterator[int]:
+        """Yield the live rows deeper than `depth` that have no live one between."""
+        waiting: list[tuple[Branch, int]] = [(self, depth)]
+        while waiting:
+            branch, down_to = waiting.pop()
+            first = bisect_right(branch.depths, down_to)
+            deeper = range(first, len(branch.rows))
+            at = next((at for at in deeper if is_live(branch.rows[at])), None)
+            if at is not None:
+                yield branch.rows[at]
+            for child in branch.children.values():
+                if child.begin >= down_to and (at is None or child.begin < branch.depths[at]):
+                    waiting.append((child, 0))
 
     def rows_cut_at(self, depth: int) -> Iterator[int]:
         """Yield the rows that are lost where the tree holds the branch down to `depth` only.

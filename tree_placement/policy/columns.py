@@ -32,6 +32,7 @@ class Columns(NamedTuple):
     planned it. `model` is its namespace's row of weights, `nearest` the row of the live state that
     serves in its place: itself where it lives, -1 where none does. `gap` is in tokens, of live
     states; `prior` is the logarithm of the share of a path's overlaps that a forecast saw there.
+    `scale` is what divided by the age gives the hazard. `state` is the id of a live state.
     """
 
     written: Reals
@@ -40,11 +41,13 @@ class Columns(NamedTuple):
     interval: Reals
     gap: Reals
     prior: Reals
+    scale: Reals
     uses: Integers
     skips: Integers
     kind: Integers
     model: Integers
     nearest: Integers
+    state: Integers
     origin: Integers
     known: Flags
     live: Flags
@@ -60,11 +63,13 @@ def no_columns(origin_fields: int) -> Columns:
         interval=real,
         gap=real,
         prior=real,
+        scale=real,
         uses=integer,
         skips=integer,
         kind=integer,
         model=integer,
         nearest=integer,
+        state=integer,
         origin=np.zeros((0, origin_fields), dtype=np.int64),
         known=flag,
         live=flag,

@@ -135,10 +135,16 @@ class HazardModel:
         if now % BATCH == 0:
             kernels.count_expected(columns, now, float(BATCH), self._weights, self._gradient)
             kernels.update(self._weights, self._evidence, self._gradient)
+            self.scale(columns, np.flatnonzero(columns.known), now)
+
+    def scale(self, columns: Columns, rows: Integers, now: float) -> None:
+        """Note what is known of some states, for `rates`; of the others what was known at the last
+        `BATCH` prompts stands, but for their age."""
+        self._kernels().scale(columns, rows, now, self._weights)
 
     def rates(self, columns: Columns, now: float, rates: Reals) -> None:
         """Write the hazard of each known state to its place in `rates`. O(known states) time."""
-        self._kernels().hazards(columns, now, self._weights, rates)
+        self._kernels().hazards(columns, now, rates)
 
     def rate_of_new(self, new: NewState) -> float:
         """Return the hazard of a state when it has just been written. O(1) time."""
@@ -148,10 +154,15 @@ class HazardModel:
         )
         return float(rate)
 
-    def serve(self, columns: Columns, rates: Reals, served: Reals) -> None:
-        """Write to each live state's place the rates that it serves: its own, and those of the
-        states below it that do not live and have no nearer one. O(known states) time."""
-        self._kernels().serve(columns, rates, served)
+    def weigh(self, columns: Columns, rates: Reals, values: Reals) -> None:
+        """Add to each live state's place its gap times the rates that it serves: its own, and
+        those of the states below it that do not live and have no nearer one. O(known states)."""
+        self._kernels().weigh(columns, rates, values)
+
+    def least(self, columns: Columns, values: Reals) -> int:
+        """Return the row of the live state of least value, of equal ones that with the lowest id;
+        -1 where none lives. O(known states) time."""
+        return int(self._kernels().least(columns, values))
 
     def write(self, encoder: Encoder, model: int) -> None:
         """Append what is known of a namespace: int64 number of its weights; float64 weights, their

@@ -49,7 +49,8 @@ class KnownStates:
         """Forget every state; what was learned of them stays."""
         self._columns = no_columns(len(Origin._fields))
         self._rates = np.zeros(0)
-        self._served = np.zeros(0)
+        self._values = np.zeros(0)
+        self._is_stale = True
         self._rated_at = -1.0
         self._branches = Branches()
         self._positions: list[tuple[Branch, int]] = []
@@ -68,6 +69,10 @@ class KnownStates:
                 rows += branch.rows_down_to(part.depth)
         return rows
 
+    def live_on_path(self, path: Sequence[PathPart]) -> list[int]:
+        """Return the ids of the live states on a path, the deepest first."""
+        return [self._state[row] for row in self.on_path(path) if row in self._state]
+
     def kind_and_age(self, row: int) -> tuple[StateKind, float]:
         """Return a state's kind, and the prompts since one last passed it."""
         columns = self._columns
@@ -85,6 +90,7 @@ class KnownStates:
     def advance(self) -> None:
         """Let one prompt pass: every state ages."""
         self.now += 1.0
+        self._is_stale = True
 
     def pass_by(self, rows: Sequence[int]) -> None:
         """Note that the prompt passed states, and would have resumed from the first of them."""
@@ -99,6 +105,7 @@ class KnownStates:
         columns.skips[rows] += 1
         columns.skips[used] = 0
         columns.passed[rows] = now
+        self._hazard.scale(columns, np.array(rows), now)
 
     def row_at(self, path: Sequence[PathPart], depth: int) -> int | None:
         """Return the row of a position on the first branch of a path; None if it is unknown."""
@@ -126,60 +133,46 @@ class KnownStates:
         columns.known[row] = True
         self._positions[row] = branch, depth
         branch.put(depth, row)
-        if self._rated_at == now:
-            self._rates[row] = self._hazard.rate_of_new(new)
+        self._hazard.scale(columns, np.array([row]), now)
+        self._rates[row] = self._hazard.rate_of_new(new)
+        self._is_stale = True
         self._by_age[row] = None
         self._forget_oldest()
         return row
 
-    def add(
-        self,
-        state: int,
-        path: Sequence[PathPart],
-        depth: int,
-        new: NewState,
-        above: int | None,
-        below: Iterable[int],
-    ) -> None:
-        """Let a state live, by its id, at a position on the first branch of a path, between the
-        live ones `above` and `below` it; see `know` for a position that is unknown.
+    def add(self, state: int, path: Sequence[PathPart], depth: int, new: NewState) -> None:
+        """Let a state live, by its id, at a position on the first branch of a path; see `know` for
+        a position that is unknown.
 
-        Raises
-        ------
-        ValueError
-            If the id is of a live state, another one lives there, or one of `above` and `below`
-            does not live. Nothing has changed then.
+        Time is linear in the known states of the path and below it. Raises ValueError if the id is
+        of a live state or another one lives there; nothing has changed then.
         """
-        below = tuple(below)
-        self._check_new(state, self.row_at(path, depth), above, below)
+        self._check_new(state, self.row_at(path, depth))
         row = self.know(path, depth, new)
         branch = self._positions[row][0]
         self._losses.pop(row, None)
-        self.links.add(state, row, depth, above, below)
-        self._state[row] = state
         columns = self._columns
-        before = self.links.row[above] if above is not None else -1
         nearest = columns.nearest
+        before = int(nearest[row])
+        rows_below = branch.nearest_below(depth, self._state.__contains__)
+        below = [self._state[each] for each in rows_below]
+        self.links.add(state, row, depth, self._state.get(before), below)
+        self._state[row] = state
         for deeper in branch.rows_below(depth):
             if nearest[deeper] == before:
                 nearest[deeper] = row
         nearest[row] = row
-        columns.live[row] = True
+        columns.live[row], columns.state[row] = True, state
+        self._is_stale = True
         for each in (state, *self.links.below(state)):
             columns.gap[self.links.row[each]] = self.links.gap(each)
 
-    def _check_new(
-        self, state: int, row: int | None, above: int | None, below: Iterable[int]
-    ) -> None:
+    def _check_new(self, state: int, row: int | None) -> None:
         if state in self.links:
             raise invalid("id of a new state", state, "one of no live state", "remove that first")
         if row in self._state:
             got = f"that of live state {self._state[row]}"
             raise invalid("position of a new state", got, "a free one", "remove that state first")
-        if above is not None:
-            self._check_live("state above a new one", above)
-        for each in below:
-            self._check_live("state below a new one", each)
 
     def _check_live(self, what: str, state: int) -> None:
         if state not in self.links:
@@ -194,9 +187,10 @@ class KnownStates:
         row, above, below = self.links.remove(state)
         del self._state[row]
         columns = self._columns
-        value = float(self._served[row] * columns.gap[row])
+        value = float(self._values[row])
         self._losses[row] = Loss(reason, value, value, self.now)
         columns.live[row] = False
+        self._is_stale = True
         nearest = columns.nearest
         nearest[nearest == row] = self.links.row[above] if above is not None else -1
         for each in below:
@@ -219,26 +213,21 @@ class KnownStates:
         loss = self._losses.get(row)
         return self.now - (loss.since if loss is not None else float(self._columns.written[row]))
 
-    def spill(self, path: Sequence[PathPart], depth: int, above: int | None) -> float:
+    def spill(self, path: Sequence[PathPart], depth: int) -> float:
         """Return how often prompts are expected to fall to a new live state at a position.
 
-        They are those of the states below it that do not live and have no nearer live one than
-        `above`. Time is linear in the known states below.
+        They are those of the states below it that do not live and have no nearer live one above.
+        Time is linear in the known states of the path and below.
         """
         branch = self._branches.get(path[0].branch)
         if branch is None:
             return 0.0
         self._rate_all()
         nearest = self._columns.nearest
-        before = self.links.row[above] if above is not None else -1
+        before = next((row for row in self.on_path(path) if row in self._state), -1)
         return sum(
             float(self._rates[row]) for row in branch.rows_below(depth) if nearest[row] == before
         )
-
-    def values(self) -> dict[int, float]:
-        """Return the tokens that each live state is expected to save the next prompt."""
-        saved = self._saved()
-        return {state: float(saved[row]) for state, row in self.links.row.items()}
 
     def value(self, state: int) -> float:
         """Return the tokens that a live state is expected to save the next prompt.
@@ -246,12 +235,13 @@ class KnownStates:
         Raises ValueError if it does not live.
         """
         self._check_live("state", state)
-        return float(self._saved()[self.links.row[state]])
+        return float(self._weighed()[self.links.row[state]])
 
     def least_value(self) -> float:
         """Return what the live state expected to save least is expected to save; 0 without one."""
-        saved = self._saved()[self._columns.live]
-        return float(saved.min()) if saved.size else 0.0
+        values = self._weighed()
+        row = self._hazard.least(self._columns, values)
+        return float(values[row]) if row >= 0 else 0.0
 
     def order(self) -> Iterator[int]:
         """Yield the live states, the one expected to save least first, of equal ones the lowest id.
@@ -261,14 +251,12 @@ class KnownStates:
         """
         if not self.links.row:
             return
-        saved = self._saved()
-        rows = np.flatnonzero(self._columns.live)
-        least = saved[rows].min()
-        first = min(self._state[row] for row in rows[saved[rows] == least].tolist())
+        values = self._weighed()
+        first = self._state[self._hazard.least(self._columns, values)]
         yield first
         yield from sorted(
             (state for state in self.links.row if state != first),
-            key=lambda state: (saved[self.links.row[state]], state),
+            key=lambda state: (values[self.links.row[state]], state),
         )
 
     def cut(self, branch: int, depth: int) -> None:
@@ -288,12 +276,19 @@ class KnownStates:
         for row in np.flatnonzero(of_model & ~self._columns.live).tolist():
             self._forget(row)
         self._columns.model[of_model] = 0
+        live = np.flatnonzero(of_model & self._columns.live)
+        self._hazard.scale(self._columns, live, self.now)
+        self._rated_at, self._is_stale = -1.0, True
 
-    def _saved(self) -> NDArray[np.float64]:
+    def _weighed(self) -> NDArray[np.float64]:
         """Return what each live state is expected to save: its gap, times all that it serves."""
-        self._rate_all()
-        self._hazard.serve(self._columns, self._rates, self._served)
-        return self._served * self._columns.gap
+        if self._is_stale:
+            self._rate_all()
+            # A new array: an order that is being read keeps the old one.
+            self._values = np.zeros(len(self._rates))
+            self._hazard.weigh(self._columns, self._rates, self._values)
+            self._is_stale = False
+        return self._values
 
     def _rate_all(self) -> None:
         if self._rated_at != self.now:
@@ -306,7 +301,7 @@ class KnownStates:
             grown = max(2 * size, 256)
             self._columns = lengthened(self._columns, grown)
             self._rates = np.concatenate((self._rates, np.zeros(grown - size)))
-            self._served = np.zeros(grown)
+            self._values = np.concatenate((self._values, np.zeros(grown - size)))
             self._positions += [(_NOWHERE, 0)] * (grown - size)
             self._free = list(range(grown - 1, size - 1, -1))
         return self._free.pop()
@@ -325,6 +320,7 @@ class KnownStates:
         self._positions[row] = (_NOWHERE, 0)
         self._columns.known[row] = False
         self._columns.nearest[row] = -1
+        self._is_stale = True
         self._free.append(row)
         del self._by_age[row]
         self._losses.pop(row, None)

@@ -34,7 +34,7 @@ def given_depths(visit: Visit, extent: Extent, settings: PolicySettings) -> dict
     Examples
     --------
     >>> visit = Visit("", path=(), overlap=400, earlier_length=900, turn=1)
-    >>> extent = Extent(start=100, length=1000, states=(), full=False)
+    >>> extent = Extent(start=100, length=1000, full=False)
     >>> given = given_depths(visit, extent, PolicySettings())
     >>> {depth: kind.name for depth, kind in given.items()}
     {896: 'END', 256: 'JUNCTION', 704: 'TAIL'}

@@ -72,8 +72,8 @@ class SparsePolicy:
         trial = SparsePolicy(self.settings)
         length = SHORTEST_FORECAST * self.settings.grid
         visit = Visit("", (PathPart(0, length),), 1, 1, 0)
-        planned = trial.plan(visit, UNKNOWN_ORIGIN, Extent(0, length, (), full=True))
-        trial.add(0, visit.path, planned[-1], None, ())
+        planned = trial.plan(visit, UNKNOWN_ORIGIN, Extent(0, length, full=True))
+        trial.add(0, visit.path, planned[-1])
         for _ in range(16):
             trial.observe(visit, 2)
         next(trial.eviction_order())
@@ -124,14 +124,14 @@ class SparsePolicy:
         self._add_missed(kinds, visit, extent)
         namespace = self._namespace(visit.namespace)
         forecast = NewState(StateKind.FORECAST, 1.0, origin, namespace.model)
-        room = self._room(kinds, visit, extent, self._hazard.rate_of_new(forecast))
+        live = self._states.live_on_path(path_to(visit.path, visit.overlap)) if visit.path else []
+        room = self._room(kinds, live, visit, extent, self._hazard.rate_of_new(forecast))
         shares = forecast_depths(visit, extent, kinds, room, namespace.overlaps, settings)
         kinds |= dict.fromkeys(shares, StateKind.FORECAST)
-        above = extent.states[0] if extent.states else None
         planned = []
         for depth in sorted(kinds):
             new = NewState(kinds[depth], shares.get(depth, 1.0), origin, namespace.model)
-            rate = self._rate(visit, start + depth, new, above)
+            rate = self._rate(visit, start + depth, new)
             planned.append(PlannedState(start + depth, rate, new))
         return tuple(planned)
 
@@ -146,31 +146,22 @@ class SparsePolicy:
         model = self._namespace(namespace).model
         return PlannedState(depth, 0.0, NewState(StateKind.UNPLANNED, 1.0, UNKNOWN_ORIGIN, model))
 
-    def add(
-        self,
-        state: int,
-        path: Sequence[PathPart],
-        planned: PlannedState,
-        above: int | None,
-        below: Iterable[int],
-    ) -> None:
+    def add(self, state: int, path: Sequence[PathPart], planned: PlannedState) -> None:
         """Take up a live state on a path, at the depth of `planned`.
 
-        `above` is the nearest one on its path to the root, `below` are the states whose nearest
-        one it becomes. Time is linear in the known states below it.
+        Time is linear in the known states of the path and below it.
 
         Raises
         ------
         ValueError
-            If the path does not reach the state's depth, a state with its id or at its depth lives
-            already, or one of `above` and `below` does not live. Nothing has changed then.
+            If the path does not reach the state's depth, or a state with its id or at its depth
+            lives already. Nothing has changed then.
         """
         if not path or path[0].depth < planned.depth:
             reach = path[0].depth if path else 0
             need = f"a path of at least {planned.depth} tokens"
             raise invalid("path of a new state", f"{reach} tokens", need, "pass its whole path")
-        on = path_to(path, planned.depth)
-        self._states.add(state, on, planned.depth, planned.new, above, below)
+        self._states.add(state, path_to(path, planned.depth), planned.depth, planned.new)
 
     def remove(self, state: int, reason: LossReason = LossReason.EVICTED) -> None:
         """Let a state live no longer; those that had it nearest have the one above it now.
@@ -285,9 +276,8 @@ class SparsePolicy:
         path = self._states.links.longest_path(state)
         if len(path) <= self.settings.states_per_path:
             return None
-        values = self._states.values()
         free = [each for each in path[1:] if may_go(each)]
-        return min(free, key=lambda each: (values[each], each), default=None)
+        return min(free, key=lambda each: (self._states.value(each), each), default=None)
 
     def value(self, state: int) -> float:
         """Return the tokens that a live state is expected to save the next prompt.
@@ -312,27 +302,33 @@ class SparsePolicy:
                 kinds.setdefault(step * self.settings.grid, self._states.kind_and_age(row)[0])
 
     def _room(
-        self, kinds: Iterable[int], visit: Visit, extent: Extent, overlap_rate: float
+        self,
+        kinds: Iterable[int],
+        live: Sequence[int],
+        visit: Visit,
+        extent: Extent,
+        overlap_rate: float,
     ) -> Room:
-        """Return what still fits; `overlap_rate` is how often prompts will leave the path."""
+        """Return what still fits beside the `live` states of the path, the deepest first;
+        `overlap_rate` is how often prompts will leave it."""
         limit = self.settings.states_per_path
         depths = list(kinds)
-        on_fullest = len(self._states.links.longest_path(extent.states[0])) if extent.states else 0
+        on_fullest = len(self._states.links.longest_path(live[0])) if live else 0
         shared = sum(depth <= visit.overlap - extent.start for depth in depths)
         return Room(
-            whole=max(limit - len(extent.states) - len(depths), 0),
+            whole=max(limit - len(live) - len(depths), 0),
             shared=max(limit - on_fullest - shared, 0),
             price=self._states.least_value() / overlap_rate if extent.full else 0.0,
         )
 
-    def _rate(self, visit: Visit, depth: int, new: NewState, above: int | None) -> float:
+    def _rate(self, visit: Visit, depth: int, new: NewState) -> float:
         """Return how often the next prompt is expected to resume from a state, once written."""
         if depth > visit.overlap or not visit.path:
             return self._hazard.rate_of_new(new)
         path = path_to(visit.path, depth)
         row = self._states.row_at(path, depth)
         own = self._hazard.rate_of_new(new) if row is None else self._states.rate(row)
-        return own + self._states.spill(path, depth, above)
+        return own + self._states.spill(path, depth)
 
     def _namespace(self, name: str) -> Namespace:
         return self._namespaces.use(name, self._states.forget_model)

@@ -91,13 +91,11 @@ class Visit(NamedTuple):
 class Extent(NamedTuple):
     """What of a prompt will be computed: from depth `start` to its `length`.
 
-    `states` are the live states on its path down to `start`, the deepest first. `full` tells that a
-    new state has to displace a live one.
+    `full` tells that a new state has to displace a live one.
     """
 
     start: int
     length: int
-    states: Sequence[int]
     full: bool
 
 

@@ -45,7 +45,6 @@ class SparseReplay:
 
     def serve(self, arrival: Arrival, cache: Cache) -> None:
         """Write the planned states that are worth their slots, and those that are always kept."""
-        states = tuple(state.id for state in arrival.path)
         segment = arrival.match.segment
         visit = Visit(
             namespace="",
@@ -57,9 +56,8 @@ class SparseReplay:
         origin = self._policy.observe(visit, arrival.length)
         if cache.budget.slots == 0:
             return
-        planned = self._policy.plan(
-            visit, origin, Extent(arrival.start, arrival.length, states, cache.is_full)
-        )
+        extent = Extent(arrival.start, arrival.length, cache.is_full)
+        planned = self._policy.plan(visit, origin, extent)
         path = _parts(cache.segments)
         self._policy.publish(path, planned)
         waiting = [each for each in planned if not cache.lives_at(each.depth)]
@@ -108,7 +106,8 @@ class SparseReplay:
 
     def _write(self, cache: Cache, path: tuple[PathPart, ...], planned: PlannedState) -> None:
         state = cache.write(planned.depth)
-        self._add(state, path, planned)
+        self._live[state.id] = state
+        self._policy.add(state.id, path, planned)
         self._bound_path(cache, state)
 
     def _take_slot(self, cache: Cache, planned: PlannedState, above: int) -> bool:
@@ -120,17 +119,6 @@ class SparseReplay:
             return False
         cache.evict(self._live[displaced])
         return True
-
-    def _add(self, state: State, path: tuple[PathPart, ...], planned: PlannedState) -> None:
-        above = state.above
-        self._live[state.id] = state
-        self._policy.add(
-            state.id,
-            path,
-            planned,
-            above.id if above is not None else None,
-            [below.id for below in state.below if below.id in self._live],
-        )
 
     def _bound_path(self, cache: Cache, state: State) -> None:
         while state.id in self._live:
