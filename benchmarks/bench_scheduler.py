@@ -3,6 +3,8 @@
 No model runs: requests are matched, prepared, published and released on SGLang's fixture pools,
 in a tree that is grown to the given size first, with every state slot in use. `prepare` is where
 ours plans and takes slots (and gives up states for them), `publish` where it splits and attaches.
+`added` is the time inside ours alone, without what it calls of the methods that it extends: what
+runs in a stock server as well is not in it, what it asks of SGLang's tree beyond that is.
 
     PYTHONPATH=.:kernels python benchmarks/bench_scheduler.py --nodes 10000 --states 1000
 """
@@ -15,7 +17,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -40,6 +42,65 @@ from tree_placement.policy import PolicySettings, SparsePolicy
 GRID = 64
 ROWS = 2
 OPERATIONS = ("match", "prepare", "publish", "release", "evict")
+EXTENDED = (
+    (SparseRadixCache, ("match_prefix", "checkpoint_into_tree", "on_release")),
+    (
+        SparseStateComponent,
+        (
+            "commit_insert_component_data",
+            "redistribute_on_node_split",
+            "evict_component",
+            "_evict_device_start",
+            "_evict_device_next_node",
+            "_evict_device_end",
+        ),
+    ),
+)
+"""Methods of ours that SGLang calls, each in the place of the one that it extends."""
+
+
+class OwnTime:
+    """Microseconds of processor time in ours, and not in what it extends, since the last `take`."""
+
+    def __init__(self) -> None:
+        self._mine = False
+        self._since = 0
+        self._nanoseconds = 0
+
+    def extend(self) -> None:
+        """Watch the methods of `EXTENDED`, from now on."""
+        for ours, names in EXTENDED:
+            for name in names:
+                extended = next(base for base in ours.__mro__[1:] if name in vars(base))
+                setattr(extended, name, self.watch(vars(extended)[name], mine=False))
+                setattr(ours, name, self.watch(vars(ours)[name], mine=True))
+
+    def watch(self, function: Callable[..., Any], *, mine: bool) -> Callable[..., Any]:
+        """Return a function whose time counts if it is `mine`, and does not if it is not."""
+
+        @wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            outside = self._turn(mine)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._turn(outside)
+
+        return watched
+
+    def take(self) -> float:
+        """Return the time so far, and begin at zero again."""
+        microseconds = self._nanoseconds / 1_000
+        self._nanoseconds = 0
+        return microseconds
+
+    def _turn(self, mine: bool) -> bool:
+        now = time.thread_time_ns()
+        if self._mine:
+            self._nanoseconds += now - self._since
+        self._since = now
+        before, self._mine = self._mine, mine
+        return before
 
 
 class Pools(NamedTuple):
@@ -52,8 +113,8 @@ class Pools(NamedTuple):
     prepare: Callable[[Any, Req], object]
 
 
-def build(name: str, core: str, states: int, kv_tokens: int) -> Pools:
-    """Return a cache of SGLang's fixtures: ours under the name `sparse`, else stock."""
+def build(name: str, core: str, states: int, kv_tokens: int, own: OwnTime) -> Pools:
+    """Return a cache of SGLang's fixtures: ours under the name `sparse`, watched, else stock."""
     cfg = CacheConfig(
         components=(ComponentType.FULL, ComponentType.MAMBA),
         enable_mamba_extra_buffer=True,
@@ -78,7 +139,9 @@ def build(name: str, core: str, states: int, kv_tokens: int) -> Pools:
             return Pools(name, UnifiedRadixCache(inspected.cache_init_params), kv, rows, prepare)
         cache = SparseRadixCache(inspected.cache_init_params)
     cache.configure(Planner(SparsePolicy(PolicySettings(grid=GRID))), GRID)
-    return Pools(name, cache, kv, rows, partial(prepare_for_extend, prepare))
+    own.extend()
+    ours = own.watch(prepare_for_extend, mine=True)
+    return Pools(name, cache, kv, rows, partial(ours, own.watch(prepare, mine=False)))
 
 
 class Workload:
@@ -174,13 +237,14 @@ def live_states(pools: Pools) -> int:
     return int(pools.cache.mamba_evictable_size() + pools.cache.mamba_protected_size())
 
 
-def report(pools: Pools, clock: Clock) -> None:
-    """Print one row an operation."""
+def report(pools: Pools, clock: Clock, added: list[float]) -> None:
+    """Print one row an operation, and one of what ours added."""
     arena = getattr(pools.cache.tree_core, "_node_arena", ())
     head = f"{pools.name} ({len(arena) or 'unknown'} nodes, {live_states(pools)} states)"
     print(f"{head:<44}{'p50':>9}{'p99':>9}{'mean':>9}", flush=True)
     totals = np.sum([clock.times[operation] for operation in OPERATIONS], axis=0)
-    for name, values in (*clock.times.items(), ("all", totals)):
+    rows = [*clock.times.items(), ("all", totals)]
+    for name, values in rows + [("added", added)] * (pools.name == "sparse"):
         p50, p99 = np.percentile(values, (50, 99))
         print(f"  {name:<42}{p50:>9.0f}{p99:>9.0f}{np.mean(values):>9.0f}")
 
@@ -206,22 +270,24 @@ def main() -> None:
     given = arguments()
     kv_tokens = 300 * (given.nodes + given.requests) + 1_000_000
     print("microseconds of the scheduler's thread per request", flush=True)
-    served = None
+    served, own = None, OwnTime()
     for name, core in (("stock, Python", "python"), ("stock, Rust", "rust"), ("sparse", "python")):
         try:
-            pools = build(name, core, given.states, kv_tokens)
+            pools = build(name, core, given.states, kv_tokens, own)
         except (ImportError, FileNotFoundError) as error:
             print(f"{name}: not measured, its core does not load: {error}")
             continue
         workload = Workload(given.seed, documents=max(given.nodes // 50, 1))
         same = served if name == "stock, Rust" else None
         served = grow(pools, workload, given.nodes, given.states, same)
-        clock = Clock()
+        clock, added = Clock(), []
+        own.take()
         for number in range(given.requests):
             serve(pools, workload.prompt(), clock)
+            added.append(own.take())
             progress(f"{name}: {number + 1} of {given.requests} requests")
         progress("")
-        report(pools, clock)
+        report(pools, clock, added)
 
 
 if __name__ == "__main__":
