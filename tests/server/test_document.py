@@ -146,7 +146,8 @@ def test_divergences_keep_the_states_above_them(sparse: Apart) -> None:
     sparse.complete(document, 1)
     gaps = [
         [
-            depth - sparse.complete(document[:depth] + words(60, seed=depth + turn), 1).cached_tokens
+            depth
+            - sparse.complete(document[:depth] + words(60, seed=depth + turn), 1).cached_tokens
             for depth in (3000, 2000, 1000)
         ]
         for turn in range(4)
