@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -252,10 +253,10 @@ def test_nothing_stays_behind(model: PreTrainedModel, prompt: torch.Tensor) -> N
     find_spec("fla") is None or torch.cuda.is_available(),
     reason="needs flash-linear-attention, and no GPU that it runs on",
 )
-def test_installed_kernels_are_not_called(
-    model: PreTrainedModel, captured: CapturedStates, prompt: torch.Tensor, cold: Answer
-) -> None:
-    with pytest.raises((RuntimeError, ValueError)):
-        answer(model, prompt)
-    with use_state_kernels(model):
-        assert difference(answer(model, prompt), cold) <= TOLERANCE
+def test_installed_kernels_are_not_called(model_folder: Path) -> None:
+    script = Path(__file__).with_name("installed_kernels.py")
+    run = subprocess.run(
+        [sys.executable, str(script), str(model_folder)], capture_output=True, text=True
+    )
+    print(run.stdout)
+    assert run.returncode == 0, run.stderr
