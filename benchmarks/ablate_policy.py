@@ -38,13 +38,13 @@ Ablation = Callable[[], AbstractContextManager[object]]
 @contextmanager
 def without_weights(begin: int, end: int) -> Iterator[None]:
     """Take some of the hazard's weights back to 0 whenever they were updated."""
-    learn = HazardModel.observe
+    learn = _hazard_kernels.update
 
-    def observe(model: HazardModel, columns: Columns, now: float, used: int | None) -> None:
-        learn(model, columns, now, used)
-        model._weights[:, begin:end] = 0.0
+    def update(weights: Reals, evidence: Reals, gradient: Reals) -> None:
+        learn(weights, evidence, gradient)
+        weights[:, begin:end] = 0.0
 
-    with patch.object(HazardModel, "observe", observe):
+    with patch.object(_hazard_kernels, "update", update):
         yield
 
 
@@ -69,10 +69,10 @@ def untaught() -> AbstractContextManager[object]:
 def no_spill() -> Iterator[None]:
     """Count for a state what resumes from it alone, and nothing that falls to it."""
 
-    def serve(_: HazardModel, columns: Columns, rates: Reals, served: Reals) -> None:
-        served[:] = rates * columns.live
+    def weigh(_: HazardModel, columns: Columns, rates: Reals, values: Reals) -> None:
+        values[:] = rates * columns.gap * columns.live
 
-    with patch.object(HazardModel, "serve", serve), patch.object(KnownStates, "spill", _nothing):
+    with patch.object(HazardModel, "weigh", weigh), patch.object(KnownStates, "spill", _nothing):
         yield
 
 

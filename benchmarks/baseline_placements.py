@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tree_placement import balanced
 from tree_placement.policy import Extent, Origin, PlannedState, SparsePolicy, Visit
+from tree_placement.policy.branches import path_to
 
 Placement = Callable[[Visit, Extent, int, int], set[int]]
 
@@ -47,7 +48,8 @@ def register() -> None:
         for name, placement in PLACEMENTS.items():
             if visit.namespace.startswith(repr(name)):
                 grid, length = policy.settings.grid, extent.length - extent.start
-                count = policy.settings.states_per_path - len(extent.states) - 1
+                live = policy._states.live_on_path(path_to(visit.path, visit.overlap))
+                count = policy.settings.states_per_path - len(live) - 1
                 depths = placement(visit, extent, max(count, 0), grid) | {length // grid * grid}
                 return tuple(
                     policy.unplanned(visit.namespace, extent.start + depth)._replace(rate=1.0)

@@ -124,7 +124,7 @@ class SparsePolicy:
         self._add_missed(kinds, visit, extent)
         namespace = self._namespace(visit.namespace)
         forecast = NewState(StateKind.FORECAST, 1.0, origin, namespace.model)
-        live = self._states.live_on_path(path_to(visit.path, visit.overlap)) if visit.path else []
+        live = self._states.live_on_path(path_to(visit.path, visit.overlap))
         room = self._room(kinds, live, visit, extent, self._hazard.rate_of_new(forecast))
         shares = forecast_depths(visit, extent, kinds, room, namespace.overlaps, settings)
         kinds |= dict.fromkeys(shares, StateKind.FORECAST)
