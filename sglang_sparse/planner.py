@@ -183,13 +183,11 @@ class Planner:
         self.policy.clear_states()
 
 
-def path_to_root(node: Any) -> list[Any]:
-    """Return the nodes from `node` up to the root's child, the deepest first."""
-    nodes = []
+def path_to_root(node: Any) -> Iterator[Any]:
+    """Yield the nodes from `node` up to the root's child."""
     while node is not None and node.parent is not None:
-        nodes.append(node)
+        yield node
         node = node.parent
-    return nodes
 
 
 def path_parts(node: Any | None) -> tuple[PathPart, ...]:

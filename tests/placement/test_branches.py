@@ -47,6 +47,15 @@ def test_rows_above_and_below_are_those_whose_prompts_are_prefixes(seed: int) ->
         assert on == {rows[each] for each, of in prefixes.items() if prefix[: len(of)] == of}
         below = [rows[each] for each, of in prefixes.items() if of[: len(prefix)] == prefix]
         assert sorted(branch.rows_below(position[1])) == sorted(set(below) - {rows[position]})
+        stop = set(random.Random(seed).sample(below, len(below) // 2)) - {rows[position]}
+        hidden = {
+            rows[each]
+            for each, of in prefixes.items()
+            for other, shorter in prefixes.items()
+            if rows[other] in stop and len(shorter) < len(of) and of[: len(shorter)] == shorter
+        }
+        expected = set(below) - {rows[position]} - hidden
+        assert sorted(branch.rows_below(position[1], stop)) == sorted(expected)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -8,7 +8,7 @@ the branch on which it lies.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -31,7 +31,9 @@ def path_to(path: Sequence[PathPart], depth: int) -> tuple[PathPart, ...]:
     at = 0
     while at + 1 < len(path) and path[at + 1].depth >= depth:
         at += 1
-    return tuple(part._replace(depth=min(part.depth, depth)) for part in path[at:])
+    if at == len(path) or path[at].depth <= depth:
+        return tuple(path[at:])
+    return (path[at]._replace(depth=depth), *path[at + 1 :])
 
 
 class Branch:
@@ -70,26 +72,20 @@ class Branch:
         """Return the rows down to `depth`, the deepest first."""
         return self.rows[: bisect_right(self.depths, depth)][::-1]
 
-    def rows_below(self, depth: int) -> Iterator[int]:
-        """Yield the rows deeper than `depth`, those on branches that begin there or deeper too."""
+    def rows_below(self, depth: int, stop: Container[int] = ()) -> Iterator[int]:
+        """Yield the rows deeper than `depth`, those on branches that begin there or deeper too, but
+        none below a row of `stop`."""
         waiting: list[tuple[Branch, int]] = [(self, depth)]
         while waiting:
             branch, down_to = waiting.pop()
-            yield from branch.rows[bisect_right(branch.depths, down_to) :]
-            waiting += [(c, 0) for c in branch.children.values() if c.begin >= down_to]
-
-    def nearest_below(self, depth: int, is_live: Callable[[int], bool]) -> Iterator[int]:
-        """Yield the live rows deeper than `depth` that have no live one between."""
-        waiting: list[tuple[Branch, int]] = [(self, depth)]
-        while waiting:
-            branch, down_to = waiting.pop()
-            first = bisect_right(branch.depths, down_to)
-            deeper = range(first, len(branch.rows))
-            at = next((at for at in deeper if is_live(branch.rows[at])), None)
-            if at is not None:
+            stopped_at = None
+            for at in range(bisect_right(branch.depths, down_to), len(branch.rows)):
                 yield branch.rows[at]
+                if branch.rows[at] in stop:
+                    stopped_at = branch.depths[at]
+                    break
             for child in branch.children.values():
-                if child.begin >= down_to and (at is None or child.begin < branch.depths[at]):
+                if down_to <= child.begin and (stopped_at is None or child.begin < stopped_at):
                     waiting.append((child, 0))
 
     def rows_cut_at(self, depth: int) -> Iterator[int]:

@@ -15,6 +15,7 @@ JMLR 2011). States that do not live are watched too, else only what is kept woul
 
 from __future__ import annotations
 
+from functools import cache
 from math import log, log2
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -187,6 +188,7 @@ class HazardModel:
         self._gradient[model] = gradient
 
     @staticmethod
+    @cache
     def _kernels() -> ModuleType:
         # At first use, since compiling is slow to import.
         from tree_placement.policy import _hazard_kernels

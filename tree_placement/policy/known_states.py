@@ -144,7 +144,8 @@ class KnownStates:
         """Let a state live, by its id, at a position on the first branch of a path; see `know` for
         a position that is unknown.
 
-        Time is linear in the known states of the path and below it. Raises ValueError if the id is
+        Time is linear in the known states of the path, and those below that it will serve. Raises
+        ValueError if the id is
         of a live state or another one lives there; nothing has changed then.
         """
         self._check_new(state, self.row_at(path, depth))
@@ -153,14 +154,14 @@ class KnownStates:
         self._losses.pop(row, None)
         columns = self._columns
         nearest = columns.nearest
-        before = int(nearest[row])
-        rows_below = branch.nearest_below(depth, self._state.__contains__)
-        below = [self._state[each] for each in rows_below]
-        self.links.add(state, row, depth, self._state.get(before), below)
-        self._state[row] = state
-        for deeper in branch.rows_below(depth):
-            if nearest[deeper] == before:
+        above, below = self._state.get(int(nearest[row])), []
+        for deeper in branch.rows_below(depth, stop=self._state):
+            if deeper in self._state:
+                below.append(self._state[deeper])
+            else:
                 nearest[deeper] = row
+        self.links.add(state, row, depth, above, below)
+        self._state[row] = state
         nearest[row] = row
         columns.live[row], columns.state[row] = True, state
         self._is_stale = True
@@ -191,8 +192,12 @@ class KnownStates:
         self._losses[row] = Loss(reason, value, value, self.now)
         columns.live[row] = False
         self._is_stale = True
-        nearest = columns.nearest
-        nearest[nearest == row] = self.links.row[above] if above is not None else -1
+        branch, depth = self._positions[row]
+        nearest = self.links.row[above] if above is not None else -1
+        columns.nearest[row] = nearest
+        for deeper in branch.rows_below(depth, stop=self._state):
+            if deeper not in self._state:
+                columns.nearest[deeper] = nearest
         for each in below:
             columns.gap[self.links.row[each]] = self.links.gap(each)
 
@@ -216,18 +221,16 @@ class KnownStates:
     def spill(self, path: Sequence[PathPart], depth: int) -> float:
         """Return how often prompts are expected to fall to a new live state at a position.
 
-        They are those of the states below it that do not live and have no nearer live one above.
-        Time is linear in the known states of the path and below.
+        They are those of the states below it that do not live and have no live one in between.
+        Time is linear in their number and that of the branches there.
         """
         branch = self._branches.get(path[0].branch)
         if branch is None:
             return 0.0
         self._rate_all()
-        nearest = self._columns.nearest
-        before = next((row for row in self.on_path(path) if row in self._state), -1)
-        return sum(
-            float(self._rates[row]) for row in branch.rows_below(depth) if nearest[row] == before
-        )
+        below = branch.rows_below(depth, stop=self._state)
+        fall = [row for row in below if row not in self._state]
+        return float(self._rates[fall].sum())
 
     def value(self, state: int) -> float:
         """Return the tokens that a live state is expected to save the next prompt.
