@@ -108,6 +108,10 @@ class Branches:
     def __len__(self) -> int:
         return len(self._branches)
 
+    def __iter__(self) -> Iterator[Branch]:
+        """Yield the branches, each after the one above it."""
+        yield from self._branches.values()
+
     def get(self, branch: int) -> Branch | None:
         """Return a branch by its id, None where no state on or below it is known."""
         return self._branches.get(branch)

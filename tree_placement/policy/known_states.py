@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tree_placement._check import invalid
 from tree_placement.policy.branches import Branch, Branches, PathPart
 from tree_placement.policy.columns import StateKind, lengthened, no_columns
+from tree_placement.policy.forecast import TreeForecast, tree_forecast
 from tree_placement.policy.hazard import HazardModel, NewState, Origin
 from tree_placement.policy.live_links import LiveLinks
 from tree_placement.policy.losses import Loss, LossReason, MissedState
@@ -245,6 +246,11 @@ class KnownStates:
         values = self._weighed()
         row = self._hazard.least(self._columns, values)
         return float(values[row]) if row >= 0 else 0.0
+
+    def forecast(self) -> TreeForecast:
+        """Return the known states as a tree, see `tree_forecast`. Nothing is changed."""
+        self._rate_all()
+        return tree_forecast(self._branches, self._rates, self._state)
 
     def order(self) -> Iterator[int]:
         """Yield the live states, the one expected to save least first, of equal ones the lowest id.

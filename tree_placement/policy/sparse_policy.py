@@ -22,6 +22,7 @@ from tree_placement.overlap._encoding import Decoder, Encoder
 from tree_placement.path.placement import place
 from tree_placement.policy.branches import PathPart, path_to
 from tree_placement.policy.columns import StateKind
+from tree_placement.policy.forecast import TreeForecast
 from tree_placement.policy.hazard import (
     NO_STATE,
     UNKNOWN_ORIGIN,
@@ -254,6 +255,14 @@ class SparsePolicy:
     def is_live(self, state: int) -> bool:
         """Tell whether `state` was added and not removed since."""
         return state in self._states.links
+
+    def forecast(self) -> TreeForecast:
+        """Return what is expected of the next prompt, and the states kept for it.
+
+        Of all namespaces together, which share the slots. Nothing is changed. O(n log n) time for
+        n known states.
+        """
+        return self._states.forecast()
 
     def eviction_order(self) -> Iterator[int]:
         """Return the live states, the one expected to save least first.
