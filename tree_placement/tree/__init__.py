@@ -12,6 +12,7 @@ from tree_placement.tree.exact import place_tree, tree_cost_curve
 from tree_placement.tree.graph import LabelledTree, from_networkx, to_networkx
 from tree_placement.tree.incremental import PricedTree
 from tree_placement.tree.marginal import MarginalValues
+from tree_placement.tree.optimality import Optimality, measure_optimality
 from tree_placement.tree.prefix_tree import (
     ObservedTree,
     PrefixTree,
@@ -27,6 +28,7 @@ __all__ = [
     "LabelledTree",
     "MarginalValues",
     "ObservedTree",
+    "Optimality",
     "PrefixTree",
     "PriceBound",
     "PricedTree",
@@ -37,6 +39,7 @@ __all__ = [
     "decomposition_gap",
     "duality_gap",
     "from_networkx",
+    "measure_optimality",
     "place_apart",
     "place_tree",
     "place_tree_priced",

@@ -1,0 +1,119 @@
+"""How near the optimum a set of states is: beside the decomposition's and the exact placement's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tree_placement._check import invalid
+from tree_placement.cost import PrefillCost
+from tree_placement.tree.decomposition import split_budget
+from tree_placement.tree.duality import price_bound
+from tree_placement.tree.exact import place_tree
+from tree_placement.tree.prefix_tree import PrefixTree, State, tree_recompute
+from tree_placement.tree.priced import place_tree_priced
+from tree_placement.tree.shape import TreeShape, classify
+
+MOST_NODES = 20_000
+"""Nodes of a tree up to which the exact placement is computed."""
+
+_ABOVE = 1.0 + 1e-9
+"""Lifts a price above a tie of two numbers of states, whose sums are rounded."""
+
+
+@dataclass(frozen=True)
+class Optimality:
+    """Expected recompute of states on a tree, and of as many that are placed at best.
+
+    Parameters
+    ----------
+    shape
+        The tree's.
+    states
+        How many there are.
+    cost
+        `tree_recompute` of them.
+    apart
+        That of the decomposition: of `split_budget` on a chain, star or comb, and on a general tree
+        of the priced placement with most states, of those with no more.
+    exact
+        That of `place_tree`: no placement of so many states costs less.
+    """
+
+    shape: TreeShape
+    states: int
+    cost: float
+    apart: float
+    exact: float
+
+    @property
+    def ratio(self) -> float:
+        """`cost` over `exact`: 1 at the optimum, infinity where that costs nothing and this does.
+
+        Examples
+        --------
+        >>> Optimality(TreeShape.STAR, states=1, cost=44.0, apart=44.0, exact=40.0).ratio
+        1.1
+        """
+        return _over(self.cost, self.exact)
+
+    @property
+    def ratio_apart(self) -> float:
+        """`apart` over `exact`."""
+        return _over(self.apart, self.exact)
+
+
+def measure_optimality(
+    tree: PrefixTree, states: Iterable[State], *, grid: int = 1, cost: PrefillCost | None = None
+) -> Optimality:
+    """Hold states on a tree against the best placements of as many.
+
+    Parameters
+    ----------
+    tree
+        The tree with its weights, of at most `MOST_NODES` nodes.
+    states
+        Pairs of a node and the depth in tokens within the edge into it, in any order.
+    grid
+        The other placements have states at multiples of this many tokens, >= 1.
+    cost
+        F; counts tokens if None.
+
+    Raises
+    ------
+    ValueError
+        If the tree has too many nodes, `grid` is below 1, or a state does not lie on the tree.
+
+    Notes
+    -----
+    Time and memory are those of `place_tree` and of `split_budget` or `price_bound`.
+
+    Examples
+    --------
+    >>> tree = PrefixTree([-1, 0, 1, 1, 1], [0, 4, 2, 3, 8], [0, 1, 9, 9, 5])
+    >>> measure_optimality(tree, [(1, 4), (2, 2)])
+    Optimality(shape=<TreeShape.STAR: 'star'>, states=2, cost=67.0, apart=58.0, exact=45.0)
+    """
+    if len(tree) > MOST_NODES:
+        fix = "pass a part of it: the exact placement takes time and memory"
+        raise invalid("tree", f"{len(tree)} nodes", f"at most {MOST_NODES}", fix)
+    states = tuple(states)
+    shape = classify(tree)
+    if shape is TreeShape.GENERAL:
+        price = price_bound(tree, len(states), grid=grid, cost=cost).price
+        apart = place_tree_priced(tree, _ABOVE * price, grid=grid, cost=cost)
+    else:
+        apart = split_budget(tree, len(states), grid=grid, cost=cost).placement
+    return Optimality(
+        shape=shape,
+        states=len(states),
+        cost=tree_recompute(tree, states, cost=cost),
+        apart=apart.cost,
+        exact=place_tree(tree, len(states), grid=grid, cost=cost).cost,
+    )
+
+
+def _over(cost: float, exact: float) -> float:
+    if cost == exact:
+        return 1.0
+    return cost / exact if exact > 0.0 else float("inf")
