@@ -25,6 +25,7 @@ from sglang_sparse.counters import Counters
 from sglang_sparse.explanation import Explanation
 from sglang_sparse.integrity import IntegrityReport, check_integrity
 from sglang_sparse.lookup import explain
+from sglang_sparse.placement import to_plain
 from sglang_sparse.planner import Planner, has_state, path_to_root
 from sglang_sparse.request_plans import PendingCapture, RequestPlan, RequestPlans
 from sglang_sparse.statistics import StatisticsFile
@@ -327,6 +328,12 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
     ) -> Explanation:
         """Explain where a prompt would resume, and change nothing."""
         return explain(self, tokens, extra_key, cache_salt)
+
+    def placement(self) -> dict[str, Any] | None:
+        """Return the states that are kept and what they are kept for, as plain data; None where
+        the policy fails. Nothing is changed."""
+        forecast = self.planner.forecast()
+        return to_plain(forecast, self.grid) if forecast is not None else None
 
     def check_integrity(self, requests: Iterable[Any]) -> IntegrityReport:
         """Account for every slot, log the terms, and keep the report for `report`."""

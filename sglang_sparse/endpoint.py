@@ -18,6 +18,7 @@ from sglang_sparse.startup import options_of
 
 INTEGRITY = "sparse_integrity"
 EXPLAIN = "sparse_explain"
+PLACEMENT = "sparse_placement"
 # SGLang makes both by their names at run time, where no check at start can see them.
 COMMUNICATOR = "get_internal_state_communicator"
 TOKENIZE = "openai_serving_tokenize"
@@ -27,8 +28,8 @@ STATE = "sparse"
 
 
 def serve_http(server_args: Any, *args: Any, **kwargs: Any) -> None:
-    """Add `/sparse/integrity` and `/sparse/explain` to SGLang's HTTP server, where the back end is
-    ours."""
+    """Add `/sparse/integrity`, `/sparse/placement` and `/sparse/explain` to SGLang's HTTP server,
+    where the back end is ours."""
     if server_args.radix_cache_backend != BACKEND:
         return
     from sglang.srt.entrypoints import http_server
@@ -39,6 +40,10 @@ def serve_http(server_args: Any, *args: Any, **kwargs: Any) -> None:
         return await answer_integrity(http_server._global_state.tokenizer_manager)
 
     @auth_level(AuthLevel.ADMIN_OPTIONAL)  # type: ignore[untyped-decorator]
+    async def placement() -> JSONResponse:
+        return await answer_placement(http_server._global_state.tokenizer_manager)
+
+    @auth_level(AuthLevel.ADMIN_OPTIONAL)  # type: ignore[untyped-decorator]
     async def explain(request: Request) -> JSONResponse:
         manager = http_server._global_state.tokenizer_manager
         return await answer_explain(
@@ -46,6 +51,7 @@ def serve_http(server_args: Any, *args: Any, **kwargs: Any) -> None:
         )
 
     http_server.app.add_api_route("/sparse/integrity", integrity, methods=["GET"])
+    http_server.app.add_api_route("/sparse/placement", placement, methods=["GET"])
     http_server.app.add_api_route("/sparse/explain", explain, methods=["POST"])
 
 
@@ -66,6 +72,22 @@ async def answer_integrity(manager: Any) -> JSONResponse:
     return JSONResponse(reports, HTTPStatus.OK if hold else HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
+async def answer_placement(manager: Any) -> JSONResponse:
+    """Have each scheduler tell which states it keeps, and for what.
+
+    Returns
+    -------
+    JSONResponse
+        A list with what `read_placement` reads of each scheduler; status 500 where its policy
+        fails, which its log tells more of.
+    """
+    placements = [state[PLACEMENT] for state in await _internal_states(manager, PLACEMENT)]
+    if None in placements:
+        error = {"error": "policy: got no forecast; need one; see the server's log"}
+        return JSONResponse(error, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return JSONResponse(placements)
+
+
 async def answer_explain(manager: Any, tokenizer: Any, body: bytes) -> JSONResponse:
     """Have the scheduler explain where a prompt would resume.
 
@@ -84,8 +106,6 @@ async def answer_explain(manager: Any, tokenizer: Any, body: bytes) -> JSONRespo
         An `Explanation`, with `why` in words and the texts of the tokens that differ; status 400
         and a line on a body that asks nothing.
     """
-    from sglang.srt.managers.io_struct import GetInternalStateReq
-
     try:
         question = Question.from_json(body)
         tokens = await _tokens(tokenizer, question)
@@ -94,10 +114,8 @@ async def answer_explain(manager: Any, tokenizer: Any, body: bytes) -> JSONRespo
     if not tokens:
         return JSONResponse({"error": "prompt: got no token; need one"}, HTTPStatus.BAD_REQUEST)
     asked = json.dumps([tokens, question.extra_key, question.cache_salt])
-    manager.auto_create_handle_loop()
-    request = GetInternalStateReq(rid=f"{EXPLAIN}:{asked}")
-    (answer,) = await getattr(manager, COMMUNICATOR)(request)
-    told = answer.internal_state[EXPLAIN]
+    (state,) = await _internal_states(manager, f"{EXPLAIN}:{asked}")
+    told = state[EXPLAIN]
     divergence = told["divergence"]
     divergence["texts"] = [
         manager.tokenizer.decode([token]) if manager.tokenizer is not None else None
@@ -105,6 +123,15 @@ async def answer_explain(manager: Any, tokenizer: Any, body: bytes) -> JSONRespo
         if token is not None
     ]
     return JSONResponse(told)
+
+
+async def _internal_states(manager: Any, asked: str) -> list[dict[str, Any]]:
+    """Return each scheduler's internal state, with the answer to what only this request asks."""
+    from sglang.srt.managers.io_struct import GetInternalStateReq
+
+    manager.auto_create_handle_loop()
+    answers = await getattr(manager, COMMUNICATOR)(GetInternalStateReq(rid=asked))
+    return [answer.internal_state for answer in answers]
 
 
 async def _tokens(tokenizer: Any, question: Question) -> Sequence[int]:
@@ -127,15 +154,17 @@ async def _tokens(tokenizer: Any, question: Question) -> Sequence[int]:
 def get_internal_state(result: Any, scheduler: Any, request: Any = None, **kwargs: Any) -> Any:
     """Add the cache's report to the scheduler's, which `/server_info` shows.
 
-    The report of the last integrity check stands beside it, once there was one. A request to
-    explain a prompt carries that as its id, and its answer, which tells of others' prompts, goes
-    nowhere else.
+    The report of the last integrity check stands beside it, once there was one. A request for a
+    prompt's explanation or for the placement carries that as its id, and its answer, which tells
+    of others' prompts, goes nowhere else.
     """
     asked = getattr(request, "rid", None) or ""
     if asked.startswith(f"{EXPLAIN}:"):
         tokens, extra_key, cache_salt = json.loads(asked.partition(":")[2])
         told = scheduler.tree_cache.explain(tokens, extra_key, cache_salt)
         result.internal_state[EXPLAIN] = {**asdict(told), "why": told.why}
+    if asked == PLACEMENT:
+        result.internal_state[PLACEMENT] = scheduler.tree_cache.placement()
     result.internal_state[STATE] = scheduler.tree_cache.report()
     checked = getattr(scheduler, INTEGRITY, None)
     if checked is not None:

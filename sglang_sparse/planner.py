@@ -23,6 +23,7 @@ from tree_placement.policy import (
     PlannedState,
     RefusedState,
     SparsePolicy,
+    TreeForecast,
     Visit,
 )
 from tree_placement.policy.branches import path_to
@@ -34,6 +35,7 @@ _FAILED = "sglang-sparse: the policy failed in %s; the request goes on without i
 NO_STATE: int | None = None
 NO_ORIGIN: Origin | None = None
 NO_STATES: tuple[PlannedState, ...] = ()
+NO_FORECAST: TreeForecast | None = None
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -164,6 +166,12 @@ class Planner:
             yield from self.policy.eviction_order()
         except Exception:
             logger.exception(_FAILED, "eviction_order")
+
+    @_survives(NO_FORECAST)
+    def forecast(self) -> TreeForecast | None:
+        """Return the tree of the states that are known, live or missed, with what is expected of
+        the next prompt. Its ids are those of the nodes at whose ends the live ones stand."""
+        return self.policy.forecast()
 
     def violations(self, root: Any) -> Iterator[str]:
         """Yield a sentence for each state that the tree has and the policy has not, or reverse."""

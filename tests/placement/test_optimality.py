@@ -70,6 +70,7 @@ def test_against_every_set_of_places(seed: int, grid: int) -> None:
     told = measure_optimality(tree, states, grid=grid)
     assert (told.shape, told.states) == (classify(tree), len(states))
     assert told.cost == recompute(tree, states)
+    assert told.without == recompute(tree, [])
     assert told.exact == least(tree, len(states), grid)
     assert told.apart >= told.exact
     if grid == 1:
@@ -100,8 +101,10 @@ def test_another_cost_would_be_seen() -> None:
 
 def test_ratios_at_no_cost() -> None:
     tree = PrefixTree([-1, 0], [0, 4], [0, 2])
-    assert measure_optimality(tree, [(1, 4)]).ratio == 1.0
-    assert measure_optimality(tree, [(1, 3)]).ratio == float("inf")
+    best, near = (measure_optimality(tree, [(1, depth)]) for depth in (4, 3))
+    assert (best.ratio, near.ratio) == (1.0, float("inf"))
+    assert (best.saved, near.saved) == (1.0, 0.75)
+    assert measure_optimality(tree, []).saved == 1.0
     assert tree_recompute(tree, [(1, 3)]) == 2.0
 
 

@@ -21,9 +21,11 @@ def tokens_of(length: int, *, seed: int = 0) -> list[int]:
     return [(seed * 1_000_003 + position * 7919) % 50_021 for position in range(length)]
 
 
-def computed(harness: CacheHarness, name: int, tokens: Sequence[int]) -> Running:
+def computed(
+    harness: CacheHarness, name: int, tokens: Sequence[int], namespace: str | None = None
+) -> Running:
     """Return a request whose whole prompt is computed, its captures pending."""
-    running = harness.start(name, tokens)
+    running = harness.start(name, tokens, namespace)
     assert harness.extend(running, len(tokens))
     return running
 
@@ -33,9 +35,11 @@ def pending(harness: CacheHarness, running: Running) -> list[PendingCapture]:
     return captures
 
 
-def serve(harness: CacheHarness, name: int, tokens: Sequence[int]) -> int:
+def serve(
+    harness: CacheHarness, name: int, tokens: Sequence[int], namespace: str | None = None
+) -> int:
     """Take a prompt through its life; return the depth it resumed from."""
-    running = computed(harness, name, tokens)
+    running = computed(harness, name, tokens, namespace)
     resumed: int = running.req.prefix_len
     harness.publish(running)
     harness.finish(running)

@@ -130,4 +130,4 @@ def test_no_route_without_our_back_end(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint.serve_http(SimpleNamespace(radix_cache_backend=None))
     assert added == []
     endpoint.serve_http(SimpleNamespace(radix_cache_backend="sparse"))
-    assert added == ["/sparse/integrity", "/sparse/explain"]
+    assert added == ["/sparse/integrity", "/sparse/placement", "/sparse/explain"]

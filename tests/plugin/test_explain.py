@@ -20,6 +20,7 @@ from test_cache_cases import harness_of, serve, tokens_of
 
 from sglang_sparse import endpoint
 from sglang_sparse import explain as client
+from sglang_sparse.asking import ANSWERED, BAD_INPUT
 from sglang_sparse.explanation import Divergence, Explanation
 from sglang_sparse.question import Question, QuestionError
 
@@ -257,14 +258,14 @@ def test_the_client_prints_it(
     prompt = tmp_path / "prompt.json"
     prompt.write_text(json.dumps({"input_ids": [*tokens_of(50), 7]}))
     arguments = ["--url", "http://host:1/", "--prompt", str(prompt), "--admin-key", "key"]
-    assert client.main(arguments) == client.EXPLAINED
+    assert client.main(arguments) == ANSWERED
     printed = capsys.readouterr().out
     assert "first difference: token 50 is 7" in printed
     assert "as text: '<7>'" in printed
     prompt.write_text("{}")
-    assert client.main(arguments) == client.BAD_INPUT
+    assert client.main(arguments) == BAD_INPUT
     assert "need exactly one of" in capsys.readouterr().err
-    assert client.main(["--prompt", str(tmp_path / "missing")]) == client.BAD_INPUT
+    assert client.main(["--prompt", str(tmp_path / "missing")]) == BAD_INPUT
 
 
 def test_pages_and_grids_of_every_configuration() -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from sglang_sparse import explain as client
+from sglang_sparse.asking import ANSWERED
 from sglang_sparse.demo.server import Server
 from support.prompts import words
 
@@ -60,7 +61,7 @@ def test_a_miss_is_explained_to_a_client(
     assert wrong.status_code == httpx.codes.BAD_REQUEST
     file = tmp_path / "prompt.txt"
     file.write_text("one two three")
-    assert client.main(["--url", server.url, "--prompt", str(file)]) == client.EXPLAINED
+    assert client.main(["--url", server.url, "--prompt", str(file)]) == ANSWERED
     assert capsys.readouterr().out.startswith("prompt: ")
     chat = server.post("/sparse/explain", messages=[{"role": "user", "content": "one two"}])
     assert chat.status_code == httpx.codes.OK

@@ -31,6 +31,8 @@ class Optimality:
         The tree's.
     states
         How many there are.
+    without
+        `tree_recompute` without any state.
     cost
         `tree_recompute` of them.
     apart
@@ -42,6 +44,7 @@ class Optimality:
 
     shape: TreeShape
     states: int
+    without: float
     cost: float
     apart: float
     exact: float
@@ -52,8 +55,9 @@ class Optimality:
 
         Examples
         --------
-        >>> Optimality(TreeShape.STAR, states=1, cost=44.0, apart=44.0, exact=40.0).ratio
-        1.1
+        >>> states = Optimality(TreeShape.STAR, 1, without=90.0, cost=44.0, apart=44.0, exact=40.0)
+        >>> states.ratio, states.saved
+        (1.1, 0.92)
         """
         return _over(self.cost, self.exact)
 
@@ -61,6 +65,12 @@ class Optimality:
     def ratio_apart(self) -> float:
         """`apart` over `exact`."""
         return _over(self.apart, self.exact)
+
+    @property
+    def saved(self) -> float:
+        """What the states save, over what the exact placement does; 1 where that saves nothing."""
+        most = self.without - self.exact
+        return (self.without - self.cost) / most if most > 0.0 else 1.0
 
 
 def measure_optimality(
@@ -91,8 +101,9 @@ def measure_optimality(
     Examples
     --------
     >>> tree = PrefixTree([-1, 0, 1, 1, 1], [0, 4, 2, 3, 8], [0, 1, 9, 9, 5])
-    >>> measure_optimality(tree, [(1, 4), (2, 2)])
-    Optimality(shape=<TreeShape.STAR: 'star'>, states=2, cost=67.0, apart=58.0, exact=45.0)
+    >>> told = measure_optimality(tree, [(1, 4), (2, 2)])
+    >>> told.without, told.cost, told.apart, told.exact
+    (181.0, 67.0, 58.0, 45.0)
     """
     if len(tree) > MOST_NODES:
         fix = "pass a part of it: the exact placement takes time and memory"
@@ -107,6 +118,7 @@ def measure_optimality(
     return Optimality(
         shape=shape,
         states=len(states),
+        without=tree_recompute(tree, (), cost=cost),
         cost=tree_recompute(tree, states, cost=cost),
         apart=apart.cost,
         exact=place_tree(tree, len(states), grid=grid, cost=cost).cost,
