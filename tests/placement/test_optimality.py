@@ -73,6 +73,9 @@ def test_against_every_set_of_places(seed: int, grid: int) -> None:
     assert told.without == recompute(tree, [])
     assert told.exact == least(tree, len(states), grid)
     assert told.apart >= told.exact
+    more = measure_optimality(tree, states, len(states) + 1, grid=grid)
+    assert (more.states, more.cost) == (told.states, told.cost)
+    assert more.exact == least(tree, len(states) + 1, grid)
     if grid == 1:
         assert told.ratio >= 1.0
 

@@ -23,7 +23,7 @@ _ABOVE = 1.0 + 1e-9
 
 @dataclass(frozen=True)
 class Optimality:
-    """Expected recompute of states on a tree, and of as many that are placed at best.
+    """Expected recompute of states on a tree, and of as many placed otherwise.
 
     Parameters
     ----------
@@ -74,7 +74,12 @@ class Optimality:
 
 
 def measure_optimality(
-    tree: PrefixTree, states: Iterable[State], *, grid: int = 1, cost: PrefillCost | None = None
+    tree: PrefixTree,
+    states: Iterable[State],
+    budget: int | None = None,
+    *,
+    grid: int = 1,
+    cost: PrefillCost | None = None,
 ) -> Optimality:
     """Hold states on a tree against the best placements of as many.
 
@@ -84,6 +89,8 @@ def measure_optimality(
         The tree with its weights, of at most `MOST_NODES` nodes.
     states
         Pairs of a node and the depth in tokens within the edge into it, in any order.
+    budget
+        Number of states at most of the other placements, >= 0; as many as `states` if None.
     grid
         The other placements have states at multiples of this many tokens, >= 1.
     cost
@@ -92,7 +99,8 @@ def measure_optimality(
     Raises
     ------
     ValueError
-        If the tree has too many nodes, `grid` is below 1, or a state does not lie on the tree.
+        If the tree has too many nodes, `budget` is below 0, `grid` is below 1, or a state does not
+        lie on the tree.
 
     Notes
     -----
@@ -109,19 +117,20 @@ def measure_optimality(
         fix = "pass a part of it: the exact placement takes time and memory"
         raise invalid("tree", f"{len(tree)} nodes", f"at most {MOST_NODES}", fix)
     states = tuple(states)
+    budget = len(states) if budget is None else budget
     shape = classify(tree)
     if shape is TreeShape.GENERAL:
-        price = price_bound(tree, len(states), grid=grid, cost=cost).price
+        price = price_bound(tree, budget, grid=grid, cost=cost).price
         apart = place_tree_priced(tree, _ABOVE * price, grid=grid, cost=cost)
     else:
-        apart = split_budget(tree, len(states), grid=grid, cost=cost).placement
+        apart = split_budget(tree, budget, grid=grid, cost=cost).placement
     return Optimality(
         shape=shape,
         states=len(states),
         without=tree_recompute(tree, (), cost=cost),
         cost=tree_recompute(tree, states, cost=cost),
         apart=apart.cost,
-        exact=place_tree(tree, len(states), grid=grid, cost=cost).cost,
+        exact=place_tree(tree, budget, grid=grid, cost=cost).cost,
     )
 
 
