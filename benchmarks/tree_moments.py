@@ -1,0 +1,108 @@
+"""A server's states at one moment, held to the optimum on its forecast and on the truth."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean
+from typing import NamedTuple
+
+from tree_prompts import GRID, TreeWorkload
+
+from sglang_sparse.demo.server import Server
+from sglang_sparse.placement import ROUTE, read_placement
+from tree_placement.tree import Optimality, PrefixTree, measure_optimality, tree_recompute
+from tree_placement.tree.prefix_tree import State
+
+CLOSE = 1.05
+"""Expected tokens of what is kept, over the exact placement's, up to which they are close."""
+
+NO_TOKEN = 1
+"""Begins no prompt and goes on from no node."""
+
+DRAWS = 20
+
+
+class Moment(NamedTuple):
+    """What is kept, on the server's forecast and on the weights that prompts are drawn by.
+
+    `nodes` are the forecast's; `random` is the cost there of as many states at random nodes, and
+    `random_truth` the same on the tree that prompts are drawn from.
+    """
+
+    nodes: int
+    forecast: Optimality
+    random: float
+    truth: Optimality
+    random_truth: float
+
+
+class Watched(NamedTuple):
+    """A workload, how it looked at several moments, and what it had: prompts, and slots for
+    states while one request runs."""
+
+    workload: TreeWorkload
+    moments: Sequence[Moment]
+    prompts: int
+    slots: int
+
+    def mean(self, what: Callable[[Moment], float]) -> float:
+        """Return the mean of a quantity over the moments."""
+        return mean(map(what, self.moments))
+
+    @property
+    def ratio(self) -> float:
+        """What is kept over the exact placement, on the forecast."""
+        return self.mean(lambda at: at.forecast.cost) / self.mean(lambda at: at.forecast.exact)
+
+    @property
+    def is_close(self) -> bool:
+        """Whether what is kept is close to the exact placement, on the forecast."""
+        return self.ratio <= CLOSE
+
+    @property
+    def control_is_far(self) -> bool:
+        """Whether random states are not close: else closeness says nothing."""
+        return self.mean(lambda at: at.random) > CLOSE * self.mean(lambda at: at.forecast.exact)
+
+
+def moment_of(server: Server, workload: TreeWorkload) -> Moment:
+    """Ask a server what it keeps, and why."""
+    (answer,) = server.get(ROUTE).raise_for_status().json()
+    forecast = read_placement(answer)
+    states = len(forecast.kept)
+    serving = [_deepest_state(server, workload, node) for node in range(1, len(workload.tree))]
+    kept = states_of(workload.tree, serving)
+    return Moment(
+        nodes=len(forecast.tree),
+        forecast=measure_optimality(forecast.tree, forecast.kept, grid=answer["grid"]),
+        random=random_cost(forecast.tree, states),
+        truth=measure_optimality(workload.tree, kept, states, grid=GRID),
+        random_truth=random_cost(workload.tree, states),
+    )
+
+
+def _deepest_state(server: Server, workload: TreeWorkload, node: int) -> int:
+    """Return the depth at which a prompt that leaves the tree at the end of `node` resumes."""
+    tokens = [*workload.path(node), NO_TOKEN]
+    answer = server.post("/sparse/explain", input_ids=tokens, extra_key=workload.name)
+    return int(answer.raise_for_status().json()["state"])
+
+
+def states_of(tree: PrefixTree, serving: Iterable[int]) -> set[State]:
+    """Return the states that serve the nodes 1, 2, ... of a tree, given the depth of each."""
+    states = set()
+    for node, depth in enumerate(serving, start=1):
+        while depth <= tree.depths[node] - tree.lengths[node] and node > 0:
+            node = int(tree.parents[node])
+        if node > 0:
+            states.add((node, int(depth - tree.depths[node] + tree.lengths[node])))
+    return states
+
+
+def random_cost(tree: PrefixTree, states: int) -> float:
+    """Return the mean cost of so many states at the ends of random nodes, or of all nodes."""
+    draw, nodes = random.Random(0), range(1, len(tree))
+    places = [(node, int(tree.lengths[node])) for node in nodes]
+    count = min(states, len(places))
+    return mean(tree_recompute(tree, draw.sample(places, count)) for _ in range(DRAWS))
