@@ -100,11 +100,11 @@ def star(seed: int) -> TreeWorkload:
 def comb(seed: int) -> TreeWorkload:
     """Return a long spine with a tooth at each joint; prompts leave along both."""
     draw, tree = random.Random(f"comb {seed}"), _Growing()
-    spine = 0
+    spine = tree.add(0, _steps(draw, 4, 8), draw.random())
     for _ in range(14):
-        spine = tree.add(spine, _steps(draw, 1, 4), draw.random())
-        tooth = tree.add(spine, _steps(draw, 2, 8), 2.0 * draw.random() ** 2)
-        tree.add(tooth, _steps(draw, 2, 8), 2.0 * draw.random() ** 2)
+        tooth = tree.add(spine, _steps(draw, 2, 6), 2.0 * draw.random() ** 2)
+        tree.add(tooth, _steps(draw, 2, 6), 2.0 * draw.random() ** 2)
+        spine = tree.add(spine, _steps(draw, 1, 3), draw.random())
     return TreeWorkload("comb", seed, tree.grown(), SHORT)
 
 
