@@ -69,7 +69,7 @@ def _served(server: Server, workload: TreeWorkload, given: argparse.Namespace) -
 def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog=f"Returns 1 where what is kept costs more than {CLOSE} of the exact placement's on "
+        epilog=f"Returns 1 where what is kept costs more than {CLOSE} of the exact placement's on\n"
         "the forecast, summed over the moments, or random states do not.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

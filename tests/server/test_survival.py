@@ -40,9 +40,12 @@ def assert_all_slots_back(server: Server) -> None:
     assert report["free"] + report["tree"] == report["slots"]
 
 
-def test_integrity_is_behind_the_admin_key(hostile_server: Server) -> None:
-    assert hostile_server.get("/sparse/integrity").status_code == httpx.codes.UNAUTHORIZED
-    wrong = hostile_server.get("/sparse/integrity", Authorization="Bearer wrong")
+@pytest.mark.parametrize("route", ["/sparse/integrity", "/sparse/placement"])
+def test_what_tells_of_others_prompts_is_behind_the_admin_key(
+    hostile_server: Server, route: str
+) -> None:
+    assert hostile_server.get(route).status_code == httpx.codes.UNAUTHORIZED
+    wrong = hostile_server.get(route, Authorization="Bearer wrong")
     assert wrong.status_code == httpx.codes.UNAUTHORIZED
     assert_all_slots_back(hostile_server)
 
