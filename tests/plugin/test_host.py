@@ -52,10 +52,14 @@ ELSEWHERE += (threading, threading.Thread, time, OSError)
 ELSEWHERE += (SimpleNamespace(architectures=[], _replace=None, args=None, kwargs=None),)
 
 
+CHECK = ("host.py", "host_names.py")
+PROGRAMS = ("asking.py", "explain.py", "placement.py")
+
+
 def sources() -> Iterator[ast.Module]:
     """The package's own modules, but for the check itself, and programs, which run elsewhere."""
     for file in sorted(PACKAGE.rglob("*.py")):
-        if file.name not in ("host.py", "host_names.py", "explain.py") and "demo" not in file.parts:
+        if file.name not in (*CHECK, *PROGRAMS) and "demo" not in file.parts:
             yield ast.parse(file.read_text())
 
 

@@ -36,7 +36,7 @@ class TreeForecast:
     --------
     >>> from tree_placement.policy import PathPart, PolicySettings, SparsePolicy
     >>> policy = SparsePolicy(PolicySettings())
-    >>> policy.add(7, (PathPart(1, 640),), policy.unplanned("", 640), above=None, below=())
+    >>> policy.add(7, (PathPart(1, 640),), policy.unplanned("", 640))
     >>> forecast = policy.forecast()
     >>> forecast.tree.depths, forecast.tree.weights, forecast.kept, forecast.ids
     (array([  0, 640]), array([0.    , 0.0625]), ((1, 640),), (7,))
