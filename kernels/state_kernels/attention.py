@@ -1,4 +1,4 @@
-"""Attention of a prompt's new tokens over all of its tokens, in torch."""
+"""Attention of a prompt's new tokens over all of its tokens, in torch, and as SGLang calls it."""
 
 from __future__ import annotations
 
@@ -73,6 +73,76 @@ def extend_attention(
             enable_gqa=grouped,
         )
     return output[0].movedim(1, 0)
+
+
+def run_sdpa_forward_extend(
+    self: object,
+    query: torch.Tensor,
+    output: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    req_to_token: torch.Tensor,
+    req_pool_indices: torch.Tensor,
+    seq_lens: torch.Tensor,
+    extend_prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    encoder_lens: torch.Tensor | None = None,
+    scaling: float | None = None,
+    enable_gqa: bool = False,
+    causal: bool = False,
+    is_cross_attn: bool = False,
+    sliding_window_size: int | None = None,
+) -> torch.Tensor:
+    """Attend from each sequence's new tokens to all of its tokens in the cache.
+
+    SGLang's own computes the attention of the cached tokens as well and drops it, so that a prompt
+    that resumes deep pays as much as one that starts afresh.
+
+    Parameters
+    ----------
+    self
+        SGLang's attention back end, of which this is a method; not used.
+    query : Tensor ``[T, H, K]``
+        New tokens, packed.
+    output : Tensor ``[T, H, V]``
+        Overwritten.
+    k_cache, v_cache : Tensor ``[rows, HK, K]`` and ``[rows, HK, V]``
+    req_to_token : Tensor ``[requests, context]``, integer
+        Rows of the cache by position, those of the encoder's tokens first.
+    req_pool_indices, seq_lens, extend_prefix_lens, extend_seq_lens : Tensor ``[N]``, integer
+        Of each sequence its row of `req_to_token`, and how many tokens it has, had before and has
+        newly.
+    encoder_lens : Tensor ``[N]``, integer, optional
+    scaling : float, optional
+        ``K ** -0.5`` if not given.
+    enable_gqa : bool
+        Not read: heads are grouped where there are fewer of the cache's.
+    causal, is_cross_attn : bool
+    sliding_window_size : int, optional
+        Tokens before its own that a query sees; -1 is all.
+
+    Returns
+    -------
+    Tensor
+        `output`.
+    """
+    window = sliding_window_size if sliding_window_size not in (None, -1) else None
+    encoded = torch.zeros_like(seq_lens) if encoder_lens is None else encoder_lens
+    start = 0
+    columns = (req_pool_indices, seq_lens, extend_seq_lens, encoded)
+    for request, length, new, encoder in zip(*(x.tolist() for x in columns), strict=True):
+        first, last = (0, encoder) if is_cross_attn else (encoder, encoder + length)
+        rows = req_to_token[request, first:last]
+        output[start : start + new] = extend_attention(
+            query[start : start + new],
+            k_cache[rows],
+            v_cache[rows],
+            scale=scaling,
+            causal=causal,
+            window=window,
+        )
+        start += new
+    return output
 
 
 def _visible(
