@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -12,10 +12,11 @@ from sglang_sparse.options import SparseOptions, add_arguments
 from tree_placement.cost import PrefillCost
 from tree_placement.fitting import fit_prefill_cost
 from tree_placement.policy import PolicySettings, SparsePolicy, Visit
-from tree_placement.replay import Budget, ReplayPolicy, Trace, replay, trace_of_prompts
+from tree_placement.replay import Budget, ReplayPolicy, Served, Trace, replay, trace_of_prompts
 from tree_placement.replay.foresight import upper_bound
 from tree_placement.replay.policies import policy_named
 from tree_placement.replay.policies.sparse import SparseReplay
+from tree_placement.replay.simulator import Simulator
 
 GRID = 64
 HELD = 3
@@ -59,10 +60,26 @@ def predicted(
         for number in range(earlier):
             learned.observe(Visit(f"earlier {number}", (), 0, 0, 0), GRID)
         rule: ReplayPolicy = SparseReplay(learned, setting.chunk)
+        served = replay(trace, rule, setting.budget)
     else:
         rule = policy_named(policy, trace, setting.budget, setting.chunk)
-    served = replay(trace, rule, setting.budget)
+        served = tuple(_published_to_its_state(trace, rule, setting.budget))
     return Predicted(tuple(each.hit for each in served), served[-1].live)
+
+
+def _published_to_its_state(trace: Trace, rule: ReplayPolicy, budget: Budget) -> Iterator[Served]:
+    """Replay as stock SGLang does it: of a prompt, the tree gets KV down to its last state only.
+
+    Where a pass keeps the junction and not its end, what follows the junction is not in the tree.
+    """
+    simulator = Simulator(trace.block, budget, rule)
+    for request in trace.requests:
+        served = simulator.serve(request)
+        yield served
+        segment, _ = simulator.cache.segments[0]
+        last = max((state.depth for state in served.written), default=served.hit)
+        if segment.blocks is request.blocks and last < segment.end:
+            simulator.tree.cut(segment, max(last, segment.begin))
 
 
 def oracle_tokens(trace: Trace) -> int:

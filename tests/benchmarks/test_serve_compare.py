@@ -113,6 +113,17 @@ def test_prompts_of_documents_and_of_a_book(tmp_path: Path) -> None:
         list(book_prompts(book, 8, 3, str.encode))
 
 
+def test_stock_holds_no_tokens_beyond_the_junction_that_it_keeps() -> None:
+    """The second prompt keeps its junction, so the third finds none beyond, and keeps its end."""
+    first, second = [1] * 650, [*[1] * 320, *[2] * 330]
+    third = [*second[:480], *[3] * 170]
+    sent = served_trace([first, second, third, third])
+    assert predicted(sent, "stock", (), SETTING).hits == (0, 0, 320, 640)
+    rule = policy_named("stock", sent, SETTING.budget, SETTING.chunk)
+    with_all_tokens = [each.hit for each in replay(sent, rule, SETTING.budget)]
+    assert with_all_tokens == [0, 0, 320, 448]
+
+
 def test_predictions_are_the_replay_s_with_what_a_request_leaves() -> None:
     budget = Budget(slots=SETTING.slots - HELD, grid=64)
     rule = policy_named("stock", trace(), budget)
