@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from state_kernels.tensors import check_floating
+
 QUERY_BLOCK = 512
 """Queries that share a mask: its memory is this times the keys."""
 
@@ -40,13 +42,16 @@ def extend_attention(
 
     Raises
     ------
+    TypeError
+        If one of them is not a tensor.
     ValueError
-        If a causal pass has more queries than keys.
+        If types, shapes or the window do not fit, or a causal pass has more queries than keys.
 
     Notes
     -----
     Time is that of T S products; memory beyond the result `QUERY_BLOCK` S.
     """
+    _check(query, key, value, window)
     queries, keys = len(query), len(key)
     if causal and queries > keys:
         raise ValueError(
@@ -119,7 +124,7 @@ def run_sdpa_forward_extend(
         Not read: heads are grouped where there are fewer of the cache's.
     causal, is_cross_attn : bool
     sliding_window_size : int, optional
-        Tokens before its own that a query sees; -1 is all.
+        Tokens before its own that a query sees, and none after it; -1 is all.
 
     Returns
     -------
@@ -138,11 +143,29 @@ def run_sdpa_forward_extend(
             k_cache[rows],
             v_cache[rows],
             scale=scaling,
-            causal=causal,
+            causal=causal or window is not None,
             window=window,
         )
         start += new
     return output
+
+
+def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int | None) -> None:
+    check_floating(query=query, key=key, value=value)
+    shapes = tuple(tuple(x.shape) for x in (query, key, value))
+    if (
+        {len(shape) for shape in shapes} != {3}
+        or key.shape[:2] != value.shape[:2]
+        or query.shape[2] != key.shape[2]
+        or 0 in key.shape[1:]
+        or query.shape[1] % key.shape[1]
+    ):
+        raise ValueError(
+            f"query, key and value: got shapes {shapes}; need [T, H, K], [S, HK, K] and "
+            "[S, HK, V], H a multiple of HK; put tokens first"
+        )
+    if window is not None and window < 0:
+        raise ValueError(f"window: got {window}; need at least 0; leave it out for no window")
 
 
 def _visible(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import isfinite
+from numbers import Real
 
 import torch
 
@@ -50,6 +52,16 @@ def check_shape(
     if tuple(value.shape) != shape:
         raise ValueError(
             f"{name}: got shape {tuple(value.shape)}; need {tuple(shape)}; give it for each {each}"
+        )
+
+
+def check_scale(scale: object) -> None:
+    """Raise TypeError or ValueError unless `scale` is a finite number."""
+    if isinstance(scale, bool) or not isinstance(scale, Real):
+        raise TypeError(f"scale: got {type(scale).__name__}; need a number; pass a float")
+    if not isfinite(scale):
+        raise ValueError(
+            f"scale: got {scale}; need a finite number; leave it out for the usual one"
         )
 
 

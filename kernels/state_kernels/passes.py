@@ -21,7 +21,7 @@ from state_kernels.numerics import compute_dtype
 from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import Inputs, InputsT, Recurrence, RowsT
 from state_kernels.reference import run_tokens
-from state_kernels.tensors import check_floating
+from state_kernels.tensors import check_devices, check_floating
 
 Implementation = Literal["auto", "reference", "chunked", "triton"]
 
@@ -73,17 +73,17 @@ def run(
     TypeError
         If a tensor or captures are given as anything else.
     ValueError
-        If shapes, types, cumulative lengths, captures or the implementation's name do not fit.
-        Nothing is written then.
+        If shapes, types, devices, cumulative lengths, captures or the implementation's name do not
+        fit. Nothing is written then.
 
     Notes
     -----
     Computes in float32, or in float64 if any input is float64; no gradient passes. "chunked" is
-    O(T) matrix work in chunks of 64. On a CPU its result for a sequence is bit-identical in any
-    batch, and when the sequence is cut at a multiple of 64 and resumed from the float32 state
-    captured there. A NaN or an infinity in a token's vectors spoils the outputs of its whole chunk
-    there, earlier ones too. A pass does not wait for a GPU when `cu_seqlens` and `captures` are on
-    the CPU.
+    O(T) matrix work in chunks of 64. On a CPU its result for a sequence is bit-identical when the
+    sequence is cut at a multiple of 64 and resumed from the float32 state captured there, and in
+    any batch where K and V are multiples of 4. A NaN or an infinity in a token's vectors spoils the
+    outputs and the captured states of its whole chunk there, earlier ones too. A pass does not wait
+    for a GPU when `cu_seqlens` and `captures` are on the CPU.
     """
     if implementation not in get_args(Implementation):
         raise ValueError(
@@ -170,6 +170,7 @@ def step(
     """
     _check_inputs(recurrence, inputs)
     check_pool(pool, inputs.state_shape)
+    check_devices(v=inputs.v, pool=pool)
     check_slots(slots, inputs.v.shape[0], pool.shape[0])
     output = torch.zeros_like(inputs.v)
     used = slots >= 0
@@ -196,6 +197,7 @@ def _check(
     bounds = check_cu_seqlens(cu_seqlens, len(inputs.v))
     if initial_state is not None:
         check_state("initial_state", initial_state, (len(bounds) - 1, *inputs.state_shape))
+    check_devices(v=inputs.v, initial_state=initial_state, pool=pool)
     # Not the tensor given, which may be on a GPU that would be waited for once more.
     check_captures(captures, pool, torch.tensor(bounds), inputs.state_shape)
     return bounds
@@ -204,6 +206,7 @@ def _check(
 def _check_inputs(recurrence: Recurrence[InputsT, RowsT], inputs: InputsT) -> None:
     """Raise TypeError or ValueError unless the inputs fit the recurrence and each other."""
     check_floating(**vars(inputs))
+    check_devices(**vars(inputs))
     recurrence.check(inputs)
     if 0 in inputs.state_shape:
         raise ValueError(

@@ -40,7 +40,8 @@ class StatePools:
     TypeError
         If something else than tensors is given.
     ValueError
-        If there is no tensor, their slots or devices differ, or elements share their memory.
+        If there is no tensor, their slots or devices differ, one is given twice, or elements along
+        an axis share their memory.
     """
 
     def __init__(self, *pools: Pool) -> None:
@@ -62,6 +63,11 @@ class StatePools:
             raise ValueError(
                 f"pools: got strides {expanded[0]}; need memory of its own for each element; "
                 "clone what was expanded"
+            )
+        begins = [rows.data_ptr() for rows in self.tensors if rows.numel()]
+        if len(set(begins)) < len(begins):
+            raise ValueError(
+                "pools: got a layer twice; need memory of its own for each; clone what was expanded"
             )
         self.slots, self.device = places.pop()
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from state_kernels.tensors import check_tensors
+
 LEVELS = 127
 
 
@@ -23,6 +25,7 @@ class QuantizedStates(NamedTuple):
     scale: torch.Tensor
 
 
+@torch.no_grad()
 def quantize_states(states: torch.Tensor) -> QuantizedStates:
     """Round states to int8, with one scale for each row of a head.
 
@@ -39,8 +42,10 @@ def quantize_states(states: torch.Tensor) -> QuantizedStates:
 
     Raises
     ------
+    TypeError
+        If `states` is not a tensor.
     ValueError
-        If `states` is not of a floating type up to float32.
+        If `states` is not of a floating type up to float32, or its rows are empty.
 
     Notes
     -----
@@ -48,6 +53,11 @@ def quantize_states(states: torch.Tensor) -> QuantizedStates:
     ``max |row| (1 / 254 + 2e-7) + 1e-38`` of what it was: half a step, rounding included. A row
     that holds an infinity or a NaN comes back as NaN.
     """
+    check_tensors(states=states)
+    if states.dim() == 0 or states.shape[-1] == 0:
+        raise ValueError(
+            f"states: got shape {tuple(states.shape)}; need [..., K] of at least one; pass rows"
+        )
     if not states.is_floating_point() or states.dtype == torch.float64:
         raise ValueError(
             f"states: got {states.dtype}; need float32 or a half type; convert them first"

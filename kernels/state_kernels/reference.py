@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import torch
 
-from state_kernels.checks import check_convolution, check_cu_seqlens
+from state_kernels.checks import check_convolution, check_cu_seqlens, check_state
 from state_kernels.numerics import compute_dtype
 from state_kernels.records import Captures
 from state_kernels.recurrence import InputsT, Recurrence, RowsT
@@ -67,6 +67,8 @@ def reference_convolution(
     bounds = check_cu_seqlens(cu_seqlens, len(x))
     dtype = compute_dtype(x)
     shape = (len(bounds) - 1, weight.shape[0], weight.shape[1] - 1)
+    if initial_window is not None:
+        check_state("initial_window", initial_window, shape)
     windows = x.new_zeros(shape) if initial_window is None else initial_window.to(x.dtype).clone()
     output = torch.zeros_like(x)
     for sequence, (start, end) in enumerate(pairwise(bounds)):

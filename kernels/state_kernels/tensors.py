@@ -31,3 +31,16 @@ def check_floating(**values: object) -> None:
             raise ValueError(
                 f"{name}: got {value.dtype}; need a floating-point type; convert it first"
             )
+
+
+def check_devices(**values: object) -> None:
+    """Raise ValueError unless all tensors among the values, by their arguments' names, are on the
+    device of the first."""
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    for name, tensor in tensors.items():
+        first = next(iter(tensors))
+        if tensor.device != tensors[first].device:
+            raise ValueError(
+                f"{name}: got a tensor on {tensor.device}; "
+                f"need one on {tensors[first].device}, as {first} is; move it there"
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import index
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -169,12 +170,18 @@ def _checked_slots(what: str, slots: Slots, count: int) -> list[int]:
                 "need integers of shape [C]; give one slot for each state"
             )
         slots = slots.tolist()
+    strange = [slot for slot in slots if isinstance(slot, bool) or not hasattr(slot, "__index__")]
+    if strange:
+        raise ValueError(
+            f"{what}: got {strange[0]!r}; need whole numbers; give one slot for each state"
+        )
+    slots = [index(slot) for slot in slots]
     outside = [slot for slot in slots if not 0 <= slot < count]
     if outside:
         raise ValueError(
             f"{what}: got {outside[0]}; need 0..{count - 1}; use slots that the pools have"
         )
-    return list(slots)
+    return slots
 
 
 def _check_pairs(

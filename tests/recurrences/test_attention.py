@@ -74,6 +74,25 @@ def test_without_order_every_key_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shapes", "window", "message"),
+    [
+        (((4, 2, 8), (4, 2, 8), (3, 2, 8)), None, "query, key and value: got shapes"),
+        (((4, 3, 8), (4, 2, 8), (4, 2, 8)), None, "query, key and value: got shapes"),
+        (((4, 2, 9), (4, 2, 8), (4, 2, 8)), None, "query, key and value: got shapes"),
+        (((4, 8), (4, 2, 8), (4, 2, 8)), None, "query, key and value: got shapes"),
+        (((4, 2, 8), (4, 2, 8), (4, 2, 8)), -1, "window: got -1; need at least 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    shapes: tuple[tuple[int, ...], ...], window: int | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        extend_attention(*(torch.zeros(shape) for shape in shapes), window=window)
+    with pytest.raises(TypeError, match="query: got list"):
+        extend_attention([[[0.0]]], torch.zeros(1, 1, 1), torch.zeros(1, 1, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("encoder", "is_cross_attn"), [(None, False), ([3, 0], False), ([3, 0], True)]
 )
 def test_a_batch_reads_its_rows_of_the_cache(

@@ -194,5 +194,16 @@ def test_bad_arguments_are_refused(recurrence: Recurrence[Any, Any]) -> None:
             run(recurrence, given.inputs, cu_seqlens=lengths)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"cu_seqlens: got torch\.bool"):
         run(recurrence, given.inputs, cu_seqlens=torch.tensor([False, True]))
+    with pytest.raises(ValueError, match="initial_state: got a tensor on meta; need one on cpu"):
+        replace(given, initial_state=given.initial_state.to("meta")).run()
     with pytest.raises(ValueError, match="implementation: got 'fast'"):
         given.run(implementation="fast")  # type: ignore[arg-type]
+
+
+def test_a_scale_that_is_no_number_is_refused(recurrence: Recurrence[Any, Any]) -> None:
+    for scale in ("1", True, torch.ones(3)):
+        with pytest.raises(TypeError, match="scale: got"):
+            replace(recurrence, scale=scale)  # type: ignore[type-var]
+    for scale in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="scale: got"):
+            replace(recurrence, scale=scale)  # type: ignore[type-var]

@@ -89,6 +89,8 @@ def test_ssd_refuses_before_it_writes(name: str) -> None:
         capture(**per_head | {name: torch.ones(3)})
     with pytest.raises(ValueError, match=f"{name}: got torch.int64"):
         capture(**per_head | {name: torch.ones(4, dtype=torch.int64)})
+    with pytest.raises(ValueError, match=f"{name}: got a tensor on meta; need one on cpu"):
+        capture(**per_head | {name: torch.ones(4, device="meta")})
     assert same_bits(pool, poisoned(2, 4, 16, 8))
     capture(**per_head)
     assert not pool[0].isnan().any()

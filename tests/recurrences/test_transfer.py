@@ -257,6 +257,8 @@ def test_to_pinned_memory_and_back_on_a_stream() -> None:
         ([0], [4], r"target_slots: got 4; need 0\.\.3"),
         ([0, 1], [2], "slots: got 2 of the source and 1 of the target"),
         ([0, 1, 2], [2, 1, 2], "target_slots: got 2 twice"),
+        ([0, 1.5], [0, 1], r"source_slots: got 1\.5; need whole numbers"),
+        ([1, 2], [3, True], "target_slots: got True; need whole numbers"),
         (torch.tensor([1.0]), [0], r"source_slots: got torch.float32 of shape \(1,\)"),
         (torch.tensor([True]), [0], r"source_slots: got torch.bool of shape \(1,\)"),
         ([0], torch.tensor(0), r"target_slots: got torch.int64 of shape \(\)"),
@@ -287,6 +289,10 @@ def test_pools_that_do_not_fit_are_refused() -> None:
             StatePools(*absent)
     with pytest.raises(ValueError, match="pools: got strides"):
         StatePools(torch.zeros(2, 1, 3).expand(2, 4, 3))
+    one = torch.zeros(4, 3)
+    for twice in (([one, one],), (one[None].expand(2, 4, 3),)):
+        with pytest.raises(ValueError, match=r"pools: got (a layer twice|strides)"):
+            StatePools(*twice)
     with pytest.raises(ValueError, match="pools: got a tensor without axes"):
         StatePools(torch.zeros(()))
     for other in (None, [[0.0, 1.0]], [torch.zeros(4, 3).numpy()]):

@@ -117,6 +117,35 @@ def test_a_neighbour_depth_is_caught(recurrence: Recurrence[Any, Any]) -> None:
     assert min(errors) > 100 * TOLERANCE
 
 
+def apart_in_memory(x: torch.Tensor) -> torch.Tensor:
+    """Return x with NaN between its elements."""
+    return torch.stack([x, torch.full_like(x, torch.nan)], dim=-1)[..., 0]
+
+
+def test_inputs_with_strides(recurrence: Recurrence[Any, Any]) -> None:
+    given = on_device(make_pass(recurrence, (1, 66), sizes=EVEN, decay=SLOW))
+    apart = replace(
+        given,
+        inputs=given.inputs.map(apart_in_memory),
+        initial_state=apart_in_memory(given.initial_state),
+    )
+    assert_equal_to_truth(apart)
+
+
+def test_a_pass_that_writes_where_another_sequence_starts(
+    recurrence: Recurrence[Any, Any],
+) -> None:
+    given = on_device(make_pass(recurrence, (1, 66), sizes=EVEN, decay=SLOW))
+    captures = Captures(torch.tensor([0, 1]), torch.tensor([1, 1]), torch.tensor([1, 0]))
+    exact = given.initial_state.double()
+    expected = given.truth(captures, exact)
+    pool = given.initial_state.clone()
+    got = replace(given, initial_state=pool).run(captures, pool, "triton")
+    assert relative_error(got.output, expected.output) <= TOLERANCE
+    assert relative_error(got.final_state, expected.final_state) <= TOLERANCE
+    assert relative_error(pool, exact) <= TOLERANCE
+
+
 @pytest.mark.parametrize("log_decay", [torch.finfo(torch.float32).min, -torch.inf])
 def test_tokens_that_forget_all(recurrence: Recurrence[Any, Any], log_decay: float) -> None:
     given = on_device(forgetting(make_pass(recurrence, (130,), sizes=EVEN, decay=SLOW), log_decay))

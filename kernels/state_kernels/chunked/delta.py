@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 import torch
 
+from state_kernels.checks import check_scale
 from state_kernels.chunked.decay import advance, by_kind, decayed_products, from_start, summed
 from state_kernels.chunked.layout import CHUNK
 from state_kernels.chunked.products import add_matmul, matmul, unit_lower_inverse
@@ -76,6 +77,10 @@ class DeltaRecurrence(Recurrence[DeltaInputsT, DeltaRows], Generic[DeltaInputsT]
 
     scale: float | None = None
     qk_l2norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            check_scale(self.scale)
 
     @abstractmethod
     def decays(self, g: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import torch
 
+from state_kernels.checks import check_scale
 from state_kernels.chunked.decay import advance, decayed_products, from_start, summed
 from state_kernels.chunked.products import matmul
 from state_kernels.gpu.terms import KernelTerms
@@ -66,6 +67,10 @@ class LinearRecurrence(Recurrence[LinearInputsT, LinearRows], Generic[LinearInpu
     """
 
     scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            check_scale(self.scale)
 
     @abstractmethod
     def decays(self, g: torch.Tensor) -> torch.Tensor:

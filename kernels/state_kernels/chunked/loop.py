@@ -1,8 +1,8 @@
 """One pass of a recurrence over packed sequences, chunk index by chunk index.
 
 Every matrix product has the same shape whatever the sequence's length, and batched products
-evaluate each matrix alike in any batch, so a sequence's result does not depend on its neighbours,
-nor on cuts at multiples of 64.
+evaluate each matrix of 16-byte rows alike in any batch, so a sequence's result does not depend on
+its neighbours (K and V being multiples of 4), nor on cuts at multiples of 64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Matrix products and inverses whose value does not depend on the other matrices of a batch."""
+"""Matrix products and inverses whose value does not depend on the other matrices of a batch.
+
+That holds on a CPU for matrices with rows of whole 16 bytes: others stand in memory as their place
+in the batch has it, and their value may differ in the last bit.
+"""
 
 from __future__ import annotations
 

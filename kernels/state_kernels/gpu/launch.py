@@ -100,7 +100,7 @@ def run_kernels(
     output = torch.empty_like(terms.v, memory_format=torch.contiguous_format)
     states = (len(bounds) - 1, *terms.v.shape[1:], terms.k.shape[-1])
     final = terms.v.new_empty(states, dtype=torch.float32)
-    start = None if initial_state is None else initial_state.contiguous()
+    start = None if initial_state is None else _start_rows(initial_state, pool)
     with _current(device):
         kernels = _Kernels(terms, tables)
         prepared = kernels.prepare()
@@ -121,7 +121,8 @@ class _Kernels:
     def __init__(self, terms: KernelTerms, tables: BatchTables) -> None:
         self.q, self.k, self.v = (x.contiguous() for x in (terms.q, terms.k, terms.v))
         self.log_decay = terms.log_decay.contiguous()
-        self.correction = terms.correction
+        correction = terms.correction
+        self.correction = correction and correction.map(torch.Tensor.contiguous)
         self.scale = float(terms.scale)
         self.l2norm = terms.qk_l2norm
         self.chunks = tables.chunks
@@ -137,13 +138,13 @@ class _Kernels:
         erase = self.k.new_empty((len(self.chunks), self.HV, CHUNK, self.K), dtype=torch.float32)
         if isinstance(self.correction, DeltaCorrection):
             mix = self.products(self.k, self.k)
-            self._solve_delta(self.correction.beta.contiguous(), mix, erase)
+            self._solve_delta(self.correction.beta, mix, erase)
             return Prepared(
                 attention_to_writes=self.products(self.q, self.k, self.scale),
                 values_to_writes=mix,
                 state_to_writes=erase,
             )
-        a, b = self.correction.a.contiguous(), self.correction.b.contiguous()
+        a, b = self.correction.a, self.correction.b
         mix = self.products(a, self.k, before=True)
         self._solve_low_rank(a, self.products(a, b, before=True), mix, erase)
         return Prepared(
@@ -283,6 +284,16 @@ class _Kernels:
             # The tiles of two chunks would not fit beside each other with two terms to write.
             num_stages=1 if isinstance(correction, LowRankCorrection) else 2,
         )
+
+
+def _start_rows(initial_state: torch.Tensor, pool: torch.Tensor | None) -> torch.Tensor:
+    """Return start states in memory of their own: one program may write what another starts from
+    where they are rows of the pool."""
+    if pool is not None and (
+        pool.untyped_storage().data_ptr() == initial_state.untyped_storage().data_ptr()
+    ):
+        return initial_state.clone(memory_format=torch.contiguous_format)
+    return initial_state.contiguous()
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from state_kernels.checks import check_shape
+from state_kernels.checks import check_scale, check_shape
 from state_kernels.chunked.diagonal_plus_low_rank import (
     LowRankRows,
     advance_low_rank,
@@ -47,8 +47,16 @@ class RWKV7(Recurrence[RWKV7Inputs, LowRankRows]):
     name: ClassVar[str] = "rwkv7"
     scale: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_scale(self.scale)
+
     def check(self, inputs: RWKV7Inputs) -> None:
         k, v = inputs.k, inputs.v
+        if v.dim() != 3:
+            raise ValueError(
+                f"v: got shape {tuple(v.shape)}; need [T, H, V]; pack the sequences along the "
+                "first axis"
+            )
         check_shape("v", v, (*k.shape[:2], v.shape[-1]))
         check_shape("k", k, (*v.shape[:2], k.shape[-1]))
         for name in ("r", "w", "a", "b"):

@@ -14,11 +14,11 @@ import torch
 
 from state_kernels.checks import check_keys_and_values, check_shape
 from state_kernels.chunked.linear import LinearInputs, LinearRecurrence
-from state_kernels.numerics import random_log_decay
+from state_kernels.numerics import compute_dtype, random_log_decay
 from state_kernels.passes import Implementation, run
 from state_kernels.records import Captures, RecurrenceResult
 from state_kernels.recurrence import EXAMPLE_DECAY, Sizes
-from state_kernels.tensors import check_floating, check_tensors
+from state_kernels.tensors import check_devices, check_floating, check_tensors
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,18 @@ def ssd(
     RecurrenceResult
     """
     check_floating(x=x, dt=dt, A=A, B=B, C=C)
+    if x.dim() != 3 or B.dim() != 3 or B.shape != C.shape or len(B) != len(x):
+        raise ValueError(
+            f"x, B and C: got shapes {tuple(x.shape)}, {tuple(B.shape)} and {tuple(C.shape)}; need "
+            "[T, HV, V] and twice [T, H, K]; pack the sequences along the first axis"
+        )
     check_shape("dt", dt, tuple(x.shape[:2]), each="token and head")
     check_shape("A", A, tuple(x.shape[1:2]), each="head")
     if D is not None:
         check_floating(D=D)
         check_shape("D", D, tuple(x.shape[1:2]), each="head")
-    dtype = torch.promote_types(x.dtype, torch.float32)
+    check_devices(x=x, dt=dt, A=A, B=B, C=C, D=D)
+    dtype = compute_dtype(x, dt, A, B, C)
     result = simple_decay(
         C,
         B,
