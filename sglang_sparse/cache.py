@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from sglang.srt.constants import HEALTH_CHECK_RID_PREFIX
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.components.base import ComponentType
@@ -100,7 +101,7 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         fails: a state that finds no slot is skipped and counted.
         """
         plan = self._plans.get(req)
-        if plan is None or req.skip_radix_cache_insert:
+        if plan is None or req.skip_radix_cache_insert or _is_health_check(req):
             return ()
         length = len(req.full_untruncated_fill_ids)
         if not plan.observed:
@@ -356,3 +357,8 @@ class SparseRadixCache(UnifiedRadixCache):  # type: ignore[misc]
         for capture in captures:
             self.req_to_token_pool.mamba_allocator.free(capture.slot)
         self.counters.discarded += len(captures)
+
+
+def _is_health_check(req: Any) -> bool:
+    """Tell whether a request is a probe of SGLang's own, which says nothing of prompts."""
+    return isinstance(req.rid, str) and req.rid.startswith(HEALTH_CHECK_RID_PREFIX)

@@ -226,9 +226,11 @@ TREE: tuple[HostName, ...] = (
 """The tree, its nodes, and the component that holds their states."""
 
 SERVING: tuple[HostName, ...] = (
+    HostName(_SRT + "constants.HEALTH_CHECK_RID_PREFIX"),
     HostName(
         _BATCH + "Req",
         attributes=(
+            "rid",
             "full_untruncated_fill_ids",
             "prefix_len",
             "extend_end",

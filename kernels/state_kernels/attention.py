@@ -124,14 +124,16 @@ def run_sdpa_forward_extend(
         Not read: heads are grouped where there are fewer of the cache's.
     causal, is_cross_attn : bool
     sliding_window_size : int, optional
-        Tokens before its own that a query sees, and none after it; -1 is all.
+        Tokens before its own that a query sees, and none after it; below 0 is all.
 
     Returns
     -------
     Tensor
         `output`.
     """
-    window = sliding_window_size if sliding_window_size not in (None, -1) else None
+    window = sliding_window_size
+    if window is not None and window < 0:
+        window = None
     encoded = torch.zeros_like(seq_lens) if encoder_lens is None else encoder_lens
     start = 0
     columns = (req_pool_indices, seq_lens, extend_seq_lens, encoded)

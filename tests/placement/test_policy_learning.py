@@ -236,3 +236,20 @@ def test_first_prompts_to_leave_a_new_document_find_a_state_near(seed: int) -> N
 @pytest.mark.parametrize("placement", [block, balanced, tail_and_junctions])
 def test_placements_that_do_not_learn_leave_them_far(placement: Callable[[int], list[int]]) -> None:
     assert max(share_near(placement, seed) for seed in range(10)) <= 0.5
+
+
+def test_a_plan_that_outlives_its_namespace_teaches_no_other() -> None:
+    """Another namespace has the row by the time that it is published; row 0 is of such states."""
+    policy = SparsePolicy(PolicySettings(namespaces=2))
+    visit = nowhere("a")
+    planned = policy.plan(visit, policy.observe(visit, 1_000), Extent(0, 1_000, full=False))
+    path = (PathPart(1, 1_000),)
+    for name in ("b", "c"):
+        policy.observe(nowhere(name), 1_000)
+    policy.publish(path, planned)
+    policy.add(1, path, planned[-1])
+    columns = policy._states._columns
+    assert set(columns.model[columns.known].tolist()) == {0}
+    again = policy.plan(nowhere("c"), policy.observe(nowhere("c"), 1_000), Extent(0, 1_000, False))
+    policy.publish((PathPart(2, 1_000),), again)
+    assert set(columns.model[columns.known].tolist()) == {0, again[0].new.model}

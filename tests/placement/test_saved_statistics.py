@@ -76,7 +76,12 @@ def test_it_goes_on_as_if_nothing_had_happened(saved: bytes) -> None:
     one.clear_states()
     other.restore(saved)
     assert other.statistics() == one.statistics() == saved
-    plans = [serve(each, 101, seed=2, first_branch=1000) for each in (one, other, untaught)]
+    plans = [
+        [[state._replace(new=state.new._replace(era=0)) for state in plan] for plan in served]
+        for served in (
+            serve(each, 101, seed=2, first_branch=1000) for each in (one, other, untaught)
+        )
+    ]
     assert plans[0] == plans[1] != plans[2]
     assert one.statistics() == other.statistics() != untaught.statistics()
 

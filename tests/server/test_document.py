@@ -64,6 +64,16 @@ def test_shorter_than_a_grid_step(sparse: Apart, length: int) -> None:
     assert after["counters"]["planned"] == before["counters"]["planned"]
 
 
+def test_probes_of_a_server_s_health_are_no_prompts(sparse_server: Server) -> None:
+    """They would age every state, and teach that nothing is used."""
+    before = sparse_server.state()["sparse"]["counters"]
+    for route in ("/health", "/health_generate"):
+        assert sparse_server.get(route).status_code == 200
+    assert sparse_server.state()["sparse"]["counters"] == before
+    sparse_server.complete(words(70, seed=30), 1)
+    assert sparse_server.state()["sparse"]["counters"]["prompts"] == before["prompts"] + 1
+
+
 def test_a_prompt_that_ends_inside_a_node(sparse: Apart) -> None:
     sparse.flush_cache()
     document = words(6000, seed=5)

@@ -58,13 +58,15 @@ UNKNOWN_ORIGIN = Origin(0, 0, 0, _NEVER, NO_STATE * 8, 0)
 
 class NewState(NamedTuple):
     """What is known of a state when it is planned: its kind, the prompt it is of, and the model,
-    the row of its namespace's weights. `share` is the part of a path's overlaps, above 0, that a
-    forecast saw there; 1 for a state that needs no forecast."""
+    the row of its namespace's weights, which is its own for an `era` (see `Namespace`). `share` is
+    the part of a path's overlaps, above 0, that a forecast saw there; 1 for a state that needs no
+    forecast."""
 
     kind: StateKind
     share: float
     origin: Origin
     model: int
+    era: int = 0
 
 
 def describe(

@@ -16,9 +16,10 @@ from tree_placement.policy.visits import PolicySettings
 
 class Namespace(NamedTuple):
     """What prompts of one namespace share: a row of the hazard's weights, and where they leave the
-    tree."""
+    tree. `era` counts the namespaces that had the row before."""
 
     model: int
+    era: int
     overlaps: OverlapModel
 
 
@@ -47,6 +48,7 @@ class Namespaces:
         self._hazard = hazard
         self._hazard.begin(0)
         self._by_name: OrderedDict[str, Namespace] = OrderedDict()
+        self._eras: dict[int, int] = {}
 
     def use(self, name: str, forget: Callable[[int], None]) -> Namespace:
         """Return a namespace, begun if it is new.
@@ -61,9 +63,14 @@ class Namespaces:
                 model = self._by_name.popitem(last=False)[1].model
                 forget(model)
             self._hazard.begin(model)
-            namespace = self._by_name[name] = Namespace(model, self._no_overlaps())
+            era = self._eras[model] = self._eras.get(model, -1) + 1
+            namespace = self._by_name[name] = Namespace(model, era, self._no_overlaps())
         self._by_name.move_to_end(name)
         return namespace
+
+    def row_of(self, model: int, era: int) -> int:
+        """Return the row of a namespace as it was when planned for; 0 if another has it now."""
+        return model if self._eras.get(model) == era else 0
 
     def write(self, encoder: Encoder) -> None:
         """Append all statistics but those of single subtrees.
@@ -96,7 +103,8 @@ class Namespaces:
                 raise decoder.damaged(f"row {model} of {count}")
             encoded = decoder.integers(length).astype(np.uint8).tobytes()
             overlaps = self._no_overlaps()
-            self._by_name[encoded.decode(errors="surrogatepass")] = Namespace(model, overlaps)
+            self._by_name[encoded.decode(errors="surrogatepass")] = Namespace(model, 0, overlaps)
+            self._eras[model] = 0
             self._hazard.read(decoder, model)
             overlaps.tree.read(decoder)
             rows.add(model)

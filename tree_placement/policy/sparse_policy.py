@@ -124,14 +124,14 @@ class SparsePolicy:
             return ()
         self._add_missed(kinds, visit, extent)
         namespace = self._namespace(visit.namespace)
-        forecast = NewState(StateKind.FORECAST, 1.0, origin, namespace.model)
+        forecast = NewState(StateKind.FORECAST, 1.0, origin, namespace.model, namespace.era)
         live = self._states.live_on_path(path_to(visit.path, visit.overlap))
         room = self._room(kinds, live, visit, extent, self._hazard.rate_of_new(forecast))
         shares = forecast_depths(visit, extent, kinds, room, namespace.overlaps, settings)
         kinds |= dict.fromkeys(shares, StateKind.FORECAST)
         planned = []
         for depth in sorted(kinds):
-            new = NewState(kinds[depth], shares.get(depth, 1.0), origin, namespace.model)
+            new = forecast._replace(kind=kinds[depth], share=shares.get(depth, 1.0))
             rate = self._rate(visit, start + depth, new)
             planned.append(PlannedState(start + depth, rate, new))
         return tuple(planned)
@@ -140,12 +140,13 @@ class SparsePolicy:
         """Watch planned states on a path that the tree now holds, whether they live or not."""
         for each in planned:
             if path and each.depth <= path[0].depth:
-                self._states.know(path_to(path, each.depth), each.depth, each.new)
+                self._states.know(path_to(path, each.depth), each.depth, self._of_now(each))
 
     def unplanned(self, namespace: str, depth: int) -> PlannedState:
         """Return the record of a state that the cache keeps though it was not planned."""
-        model = self._namespace(namespace).model
-        return PlannedState(depth, 0.0, NewState(StateKind.UNPLANNED, 1.0, UNKNOWN_ORIGIN, model))
+        of = self._namespace(namespace)
+        new = NewState(StateKind.UNPLANNED, 1.0, UNKNOWN_ORIGIN, of.model, of.era)
+        return PlannedState(depth, 0.0, new)
 
     def add(self, state: int, path: Sequence[PathPart], planned: PlannedState) -> None:
         """Take up a live state on a path, at the depth of `planned`.
@@ -162,7 +163,8 @@ class SparsePolicy:
             reach = path[0].depth if path else 0
             need = f"a path of at least {planned.depth} tokens"
             raise invalid("path of a new state", f"{reach} tokens", need, "pass its whole path")
-        self._states.add(state, path_to(path, planned.depth), planned.depth, planned.new)
+        new = self._of_now(planned)
+        self._states.add(state, path_to(path, planned.depth), planned.depth, new)
 
     def remove(self, state: int, reason: LossReason = LossReason.EVICTED) -> None:
         """Let a state live no longer; those that had it nearest have the one above it now.
@@ -338,6 +340,11 @@ class SparsePolicy:
         row = self._states.row_at(path, depth)
         own = self._hazard.rate_of_new(new) if row is None else self._states.rate(row)
         return own + self._states.spill(path, depth)
+
+    def _of_now(self, planned: PlannedState) -> NewState:
+        """Return what is known of a planned state, apart from a namespace that was forgotten."""
+        model = self._namespaces.row_of(planned.new.model, planned.new.era)
+        return planned.new._replace(model=model)
 
     def _namespace(self, name: str) -> Namespace:
         return self._namespaces.use(name, self._states.forget_model)
