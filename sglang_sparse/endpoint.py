@@ -141,13 +141,16 @@ async def _tokens(tokenizer: Any, question: Question) -> Sequence[int]:
     from sglang.srt.entrypoints.openai.protocol import TokenizeRequest, TokenizeResponse
 
     asked = {"prompt": question.text, "messages": question.messages, **question.chat}
+    what = "messages" if question.text is None else "text"
     try:
         request = TokenizeRequest(**{k: v for k, v in asked.items() if v is not None})
     except ValueError as error:
-        raise QuestionError(f"messages: got {error}; need those of a chat; correct them") from None
+        problem = " ".join(str(error).split())
+        raise QuestionError(f"{what}: got {problem}; need what SGLang's /tokenize takes") from None
     answer = await tokenizer.handle_request(request, None)
     if not isinstance(answer, TokenizeResponse):
-        raise QuestionError(f"messages: got {bytes(answer.body).decode()}; need those of a chat")
+        problem = bytes(answer.body).decode()
+        raise QuestionError(f"{what}: got {problem}; need what SGLang's /tokenize takes")
     return tuple(answer.tokens)
 
 

@@ -66,6 +66,8 @@ def _check(name: str, value: object) -> None:
     if name in ("text", *_NAMESPACE):
         if not isinstance(value, str) or not value:
             raise QuestionError(f"{name}: got {value!r}; need text that is not empty")
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise QuestionError(f"{name}: got half a letter (a surrogate); need whole ones")
     elif name == "chat_template_kwargs":
         if not isinstance(value, dict):
             raise QuestionError(f"{name}: got {value!r}; need an object")

@@ -221,6 +221,7 @@ def test_the_server_answers_tokens_texts_and_chats(server: Server) -> None:
         (b'{"text": "a", "input_ids": [1]}', "body: got an object of ['input_ids', 'text'];"),
         (b'{"text": "a", "salt": "b"}', "salt: got a field that does not exist"),
         (b'{"text": ""}', "text: got '';"),
+        (b'{"text": "a\\ud800b"}', "text: got half a letter"),
         (b'{"input_ids": [1, true]}', "input_ids: got"),
         (b'{"input_ids": [-1]}', "input_ids: got"),
         (b'{"text": "a", "extra_key": 5}', "extra_key: got 5;"),

@@ -36,7 +36,10 @@ def read_weights(path: Path) -> Weights:
     if not whole.all():
         row = int(np.argmin(whole))
         raise invalid(f"{path}: depth {row + 1}", depths[row], "whole tokens", "round it")
-    return SparseWeights(depths.astype(np.int64), table[:, 1])
+    try:
+        return SparseWeights(depths.astype(np.int64), table[:, 1])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def read_pairs(path: Path) -> list[tuple[float, float]]:
@@ -134,13 +137,16 @@ def _numbers(path: Path, read: object) -> list[object]:
 
 
 def _parse_csv(path: Path) -> NDArray[np.float64]:
-    """Return the rows of numbers; the first row may hold the columns' names, without digits."""
+    """Return the rows of numbers, at least one; the first row may hold the columns' names, without
+    digits."""
     try:
         text = _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise invalid(str(path), error, "UTF-8 text", "save it as UTF-8") from None
     rows = [row for row in csv.reader(text.splitlines()) if row]
-    parsed = []
+    parsed, widths = [], {len(row) for row in rows}
+    if rows and [name.strip().lower() for name in rows[0]] == ["weight", "depth"]:
+        raise invalid(f"{path}: row 1", "weight,depth", "depth,weight", "swap the columns")
     for line, row in enumerate(rows, start=1):
         try:
             parsed.append([float(cell) for cell in row])
@@ -149,7 +155,9 @@ def _parse_csv(path: Path) -> NDArray[np.float64]:
                 continue
             fix = "mend or drop the row"
             raise invalid(f"{path}: row {line}", ",".join(row), "numbers", fix) from None
-    if len({len(row) for row in parsed}) > 1:
+    if not parsed:
+        raise invalid(str(path), "no numbers", "a row at least", "see --help")
+    if len(widths) > 1:
         raise invalid(str(path), "rows of different sizes", "as many in each", "mend the rows")
     table: NDArray[np.float64] = np.array(parsed, dtype=np.float64)
     return table[:, 0] if table.ndim == 2 and table.shape[1] == 1 else table
