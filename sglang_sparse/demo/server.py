@@ -19,6 +19,10 @@ from sglang_sparse.demo import guard
 
 HOST = "127.0.0.1"
 
+IDLE_SECONDS = 2.0
+"""After which a connection is not used again: the server closes it after 5, and a request that it
+meets just then is reset."""
+
 
 class ServerError(RuntimeError):
     """The server did not start, or ended."""
@@ -78,7 +82,12 @@ class Server:
         require_free_port(self.port)
         self.url = f"http://{HOST}:{self.port}"
         self.log = log
-        self._client = httpx.Client(base_url=self.url, timeout=None, trust_env=False)
+        self._client = httpx.Client(
+            base_url=self.url,
+            timeout=None,
+            trust_env=False,
+            limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
+        )
         command = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model)]
         command += ["--host", HOST, "--port", str(self.port), *flags]
         with log.open("wb") as output:
