@@ -31,6 +31,7 @@ from tree_placement.policy.visits import next_to_admit
 from tree_placement.replay import Budget, Trace, read_trace, replay
 from tree_placement.replay.policies import sparse
 from tree_placement.replay.policies.sparse import SparseReplay
+from tree_placement.replay.summary import total_saving
 
 Ablation = Callable[[], AbstractContextManager[object]]
 
@@ -205,8 +206,7 @@ def _share_of_dense_oracle(trace: Trace, slots: int) -> float:
     budget = Budget(slots=slots, grid=max(64, trace.block))
     policy = SparseReplay(SparsePolicy(PolicySettings(grid=budget.grid)))
     served = replay(trace, policy, budget)
-    dense = sum(each.overlap // budget.grid * budget.grid for each in served)
-    return sum(each.hit for each in served) / dense
+    return total_saving(served, budget.grid).share_of_dense_oracle
 
 
 def _trace(path: Path, requests: int | None) -> Trace:

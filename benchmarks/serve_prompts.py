@@ -55,6 +55,10 @@ def book_prompts(book: Path, tokens: int, questions: int, tokenizer: Tokenizer) 
         yield [*text, *tokenizer(f"\n\nQuestion: {each['question']}\nAnswer:")]
 
 
-def _tokens(name: str, count: int) -> list[int]:
-    draw = random.Random(name)
+def random_tokens(draw: random.Random, count: int) -> list[int]:
+    """Return printable bytes, which the tiny model's tokenizer takes as they are."""
     return [FIRST_TOKEN + draw.randrange(TOKENS) for _ in range(count)]
+
+
+def _tokens(name: str, count: int) -> list[int]:
+    return random_tokens(random.Random(name), count)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.progress import track
+from serve_prediction import HELD
 from serve_servers import VARIANTS, started
 from tree_moments import CLOSE, Moment, Watched, moment_of
 from tree_prompts import TreeWorkload, workloads
@@ -26,9 +27,6 @@ from tree_report import print_report
 
 from sglang_sparse.demo.server import Server
 from sglang_sparse.demo.tiny_model import build_tiny_model, default_model_folder
-
-HELD = 3
-"""Slots that one running request holds."""
 
 
 def main() -> int:

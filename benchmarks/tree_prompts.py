@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from serve_prompts import random_tokens
 
 from tree_placement.tree import PrefixTree
 
 GRID = 64
-FIRST_TOKEN, TOKENS = 32, 95
 FIRST_BRANCH = 128
 """Tokens from here on open the edges into a node's children, so that no two begin alike."""
 
@@ -49,7 +49,7 @@ class TreeWorkload:
         nodes = draw.choices(range(len(self.tree)), self.tree.weights.tolist(), k=count)
         for node in nodes:
             tail = draw.randint(*self.tails)
-            yield [*self.path(node), *_tokens(draw, tail)]
+            yield [*self.path(node), *random_tokens(draw, tail)]
 
     def path(self, node: int) -> Prompt:
         """Return the tokens from the root to a node's end."""
@@ -64,7 +64,7 @@ class TreeWorkload:
         for parent, length in list(edges)[1:]:
             opening = FIRST_BRANCH + children[parent]
             children[parent] += 1
-            paths.append((*paths[parent], opening, *_tokens(draw, length - 1)))
+            paths.append((*paths[parent], opening, *random_tokens(draw, length - 1)))
         return paths
 
 
@@ -130,7 +130,3 @@ def workloads(seed: int) -> tuple[TreeWorkload, ...]:
 
 def _steps(draw: random.Random, fewest: int, most: int) -> int:
     return GRID * draw.randint(fewest, most)
-
-
-def _tokens(draw: random.Random, count: int) -> list[int]:
-    return [FIRST_TOKEN + draw.randrange(TOKENS) for _ in range(count)]

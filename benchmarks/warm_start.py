@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +19,7 @@ from rich.table import Table
 from tree_placement.policy import PolicySettings, SparsePolicy
 from tree_placement.replay import Budget, Request, Served, Trace, read_trace, replay
 from tree_placement.replay.policies.sparse import SparseReplay
+from tree_placement.replay.summary import total_saving
 
 
 def main() -> int:
@@ -41,8 +41,10 @@ def main() -> int:
     table = Table("start", *(f"first {count}" for count in given.count), "all")
     for name, statistics in starts.items():
         served = _serve(later, budget, statistics)
-        shares = (_share(served[:count]) for count in (*given.count, len(served)))
-        table.add_row(name, *(f"{share:.4f}" for share in shares))
+        savings = (
+            total_saving(served[:count], budget.grid) for count in (*given.count, len(served))
+        )
+        table.add_row(name, *(f"{each.share_of_dense_oracle:.4f}" for each in savings))
     Console().print(
         f"share of what a state at every grid depth would save; {given.slots} slots, statistics of "
         f"{len(earlier.requests)} prompts, then {len(later.requests)} on an empty tree"
@@ -72,12 +74,6 @@ def _unrelated(trace: Trace) -> Trace:
         requests.append(Request(request.length, tuple(range(block, block + len(request.blocks)))))
         block += len(request.blocks)
     return Trace(trace.block, tuple(requests))
-
-
-def _share(served: Iterable[Served]) -> float:
-    hits = [(each.hit, each.overlap // 64 * 64) for each in served]
-    dense = sum(overlap for _, overlap in hits)
-    return sum(hit for hit, _ in hits) / dense if dense else 1.0
 
 
 def _arguments() -> argparse.Namespace:

@@ -135,8 +135,7 @@ class KnownStates:
         self._positions[row] = branch, depth
         branch.put(depth, row)
         self._hazard.scale(columns, np.array([row]), now)
-        self._rates[row] = self._hazard.rate_of_new(new)
-        self._is_stale = True
+        self._rated_at, self._is_stale = -1.0, True
         self._by_age[row] = None
         self._forget_oldest()
         return row
@@ -146,8 +145,8 @@ class KnownStates:
         a position that is unknown.
 
         Time is linear in the known states of the path, and those below that it will serve. Raises
-        ValueError if the id is
-        of a live state or another one lives there; nothing has changed then.
+        ValueError if the id is of a live state or another one lives there; nothing has changed
+        then.
         """
         self._check_new(state, self.row_at(path, depth))
         row = self.know(path, depth, new)
@@ -193,12 +192,8 @@ class KnownStates:
         self._losses[row] = Loss(reason, value, value, self.now)
         columns.live[row] = False
         self._is_stale = True
-        branch, depth = self._positions[row]
-        nearest = self.links.row[above] if above is not None else -1
-        columns.nearest[row] = nearest
-        for deeper in branch.rows_below(depth, stop=self._state):
-            if deeper not in self._state:
-                columns.nearest[deeper] = nearest
+        served = [row, *self._missed_below(*self._positions[row])]
+        columns.nearest[served] = self.links.row[above] if above is not None else -1
         for each in below:
             columns.gap[self.links.row[each]] = self.links.gap(each)
 
@@ -229,9 +224,12 @@ class KnownStates:
         if branch is None:
             return 0.0
         self._rate_all()
+        return float(self._rates[self._missed_below(branch, depth)].sum())
+
+    def _missed_below(self, branch: Branch, depth: int) -> list[int]:
+        """Return the rows below a position that do not live and have no live one in between."""
         below = branch.rows_below(depth, stop=self._state)
-        fall = [row for row in below if row not in self._state]
-        return float(self._rates[fall].sum())
+        return [row for row in below if row not in self._state]
 
     def value(self, state: int) -> float:
         """Return the tokens that a live state is expected to save the next prompt.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 from tree_placement.replay.simulator import Served
@@ -64,6 +65,11 @@ class Summary:
     by_depth: dict[int, Saving]
 
 
+def total_saving(served: Iterable[Served], grid: int) -> Saving:
+    """Sum up what requests were saved; `grid` is their budget's. O(n) time."""
+    return reduce(_sum, (_saving(each, grid) for each in served), Saving())
+
+
 def summarise(served: Sequence[Served], grid: int, shapes: Sequence[TreeShape]) -> Summary:
     """Sum up a replay of at least one request; `grid` is its budget's. O(n) time.
 
@@ -80,16 +86,14 @@ def summarise(served: Sequence[Served], grid: int, shapes: Sequence[TreeShape]) 
     """
     by_shape: dict[TreeShape, Saving] = dict.fromkeys(TreeShape, Saving())
     by_depth: dict[int, Saving] = {}
-    whole = Saving()
     for each, shape in zip(served, shapes, strict=True):
         one = _saving(each, grid)
-        whole = _sum(whole, one)
         by_shape[shape] = _sum(by_shape[shape], one)
         if each.overlap:
             octave = 1 << (each.overlap.bit_length() - 1)
             by_depth[octave] = _sum(by_depth.get(octave, Saving()), one)
     return Summary(
-        whole=whole,
+        whole=total_saving(served, grid),
         states_written=sum(len(each.written) for each in served),
         states_live=sum(each.live for each in served) / len(served),
         by_shape=by_shape,
