@@ -41,8 +41,8 @@ def without_weights(begin: int, end: int) -> Iterator[None]:
     """Take some of the hazard's weights back to 0 whenever they were updated."""
     learn = _hazard_kernels.update
 
-    def update(weights: Reals, evidence: Reals, gradient: Reals) -> None:
-        learn(weights, evidence, gradient)
+    def update(weights: Reals, evidence: Reals, gradient: Reals, records: Reals) -> None:
+        learn(weights, evidence, gradient, records)
         weights[:, begin:end] = 0.0
 
     with patch.object(_hazard_kernels, "update", update):
@@ -59,6 +59,27 @@ def without_origin(field: int) -> AbstractContextManager[object]:
 def even_start() -> AbstractContextManager[object]:
     """Begin every weight at 0, where a state is worth its gap over its age."""
     return patch.object(_hazard_kernels, "first_weights", lambda: np.zeros(_hazard_kernels.WEIGHTS))
+
+
+@contextmanager
+def one_hazard(odds: float) -> Iterator[None]:
+    """Keep the odds between the aging and the steady hazard where they are put."""
+    begin, learn = HazardModel.begin, _hazard_kernels.update
+    odds_of = slice(_hazard_kernels._KIND_USES)
+
+    def put(model: HazardModel, row: int) -> None:
+        begin(model, row)
+        model._records[row, odds_of] = odds
+
+    def update(weights: Reals, evidence: Reals, gradient: Reals, records: Reals) -> None:
+        learn(weights, evidence, gradient, records)
+        records[:, odds_of] = odds
+
+    with (
+        patch.object(HazardModel, "begin", put),
+        patch.object(_hazard_kernels, "update", update),
+    ):
+        yield
 
 
 def untaught() -> AbstractContextManager[object]:
@@ -145,7 +166,6 @@ def without_given(kind: StateKind) -> AbstractContextManager[object]:
 
 
 _FAMILIES = (
-    ("kind by age", _hazard_kernels._KIND_AGE, _hazard_kernels._KIND_USES_SKIPS),
     ("kind by uses and skips", _hazard_kernels._KIND_USES_SKIPS, _hazard_kernels._USES_AGE),
     ("uses by age", _hazard_kernels._USES_AGE, _hazard_kernels._USES_SKIPS_RATE),
     ("uses by skips and rate", _hazard_kernels._USES_SKIPS_RATE, _hazard_kernels._USES_INTERVAL),
@@ -156,6 +176,8 @@ _FAMILIES = (
 ABLATIONS: Mapping[str, Ablation] = {
     "nothing": nullcontext,
     "learned hazard": untaught,
+    "hazard: the steady one": partial(one_hazard, -1e9),
+    "hazard: the aging one": partial(one_hazard, 1e9),
     "hazard: rule of succession at the start": even_start,
     **{f"hazard: {name}": partial(without_weights, *span) for name, *span in _FAMILIES},
     **{

@@ -138,19 +138,22 @@ def test_predictions_are_the_replay_s_with_what_a_request_leaves() -> None:
     assert sum(own.hits) <= oracle_tokens(trace()) < sum(lengths)
 
 
-@pytest.mark.parametrize("chunk", [256, 8_192])
-def test_a_server_keeps_the_end_of_each_pass_worth_it_or_not(chunk: int) -> None:
-    def ends(rule: SparseReplay) -> list[bool]:
-        live: set[tuple[int, int]] = set()
-        kept = []
-        for number, each in enumerate(replay(trace(), rule, Budget(slots=3, grid=64))):
-            live -= {(state.writer, state.depth) for state in each.evicted}
-            live |= {(number, state.depth) for state in each.written}
-            kept.append((number, each.length // 64 * 64) in live)
-        return kept
+def test_a_server_keeps_the_end_of_each_pass_where_slots_are_free() -> None:
+    def share_kept(chunk: int | None, slots: int, states_per_path: int = 64) -> float:
+        settings = PolicySettings(grid=64, states_per_path=states_per_path)
+        ends = kept = 0
+        rule = SparseReplay(SparsePolicy(settings), chunk)
+        for each in replay(trace(), rule, Budget(slots=slots, grid=64)):
+            written = {state.depth for state in each.written}
+            for start in range(each.hit, each.length, 256):
+                end = start + min(256, each.length - start) // 64 * 64
+                ends += end > start
+                kept += end in written
+        return kept / ends
 
-    assert all(ends(SparseReplay(SparsePolicy(PolicySettings(grid=64)), chunk)))
-    assert not all(ends(SparseReplay(SparsePolicy(PolicySettings(grid=64)))))
+    assert share_kept(256, slots=500) == 1.0
+    assert share_kept(256, slots=3) < 1.0, "the least valuable one goes, or is not written"
+    assert share_kept(None, slots=500, states_per_path=2) < 1.0, "what nobody planned is not"
 
 
 def test_the_fitted_time_is_the_one_that_made_the_pairs() -> None:

@@ -5,13 +5,26 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+import numpy as np
+
 from tree_placement.policy import PathPart
+from tree_placement.policy.columns import Columns
+from tree_placement.policy.hazard import HazardModel
 
 Position = tuple[int, int]
 """A branch, and a depth on it."""
 
 FIRST_AGE = 16.0
 FEWEST_USES = (0, 1, 2, 3, 4, 8, 32)
+FIRST_RATE = 1 / 60
+"""Uses a prompt of a kind of which nothing is known."""
+
+
+class Unlearning(HazardModel):
+    """Learns nothing, so that rates are known; they are of now, not of the last batch."""
+
+    def observe(self, columns: Columns, now: float, used: int | None) -> None:
+        self.scale(columns, np.flatnonzero(columns.known), now)
 
 
 @dataclass
@@ -19,6 +32,7 @@ class SlowState:
     """What is known of a position; times count prompts."""
 
     share: float
+    written: int
     passed: int
     uses: int = 0
     skips: int = 0
@@ -94,7 +108,13 @@ class SlowStates:
         prior = known.share ** (1 / (1 + known.uses))
         uses = max(fewest for fewest in FEWEST_USES if fewest <= known.uses)
         succession = (uses + 1) / (min(known.skips, 3) + 1)
-        return float(min(prior * succession / (self.now - known.passed + FIRST_AGE), 1.0))
+        aging = prior * succession / (self.now - known.passed + FIRST_AGE)
+        steady = (known.uses + 0.5) / (self.now - known.written + 0.5 / FIRST_RATE)
+        return float(min((aging + steady) / 2, 1.0))
+
+    def rate_of_new(self, share: float) -> float:
+        """The rate of a position that becomes known now."""
+        return (share / FIRST_AGE + FIRST_RATE) / 2
 
     def served(self) -> dict[int | None, list[Position]]:
         """The known positions at which prompts resume from each live state; None: from none."""
@@ -143,7 +163,7 @@ class SlowStates:
         """
         if position in self.known:
             return
-        self.known[position] = SlowState(share, self.now)
+        self.known[position] = SlowState(share, self.now, self.now)
         while len(self.known) - len(self.live) > self._missed:
             oldest = next(iter(self.known))
             state = self.known.pop(oldest)

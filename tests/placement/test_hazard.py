@@ -8,6 +8,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
+from slow_states import FIRST_RATE, Unlearning
 
 from tree_placement.policy import PathPart, _hazard_kernels
 from tree_placement.policy.columns import Columns, StateKind
@@ -22,6 +23,17 @@ from tree_placement.policy.hazard import (
 from tree_placement.policy.known_states import KnownStates
 
 MODELS = 3
+ODDS = slice(_hazard_kernels._KIND_USES)
+
+
+def records_of(odds: float) -> np.ndarray:
+    """Records with these odds for the steady hazard everywhere, and of no use of any kind."""
+    records = np.zeros((MODELS, _hazard_kernels.RECORDS))
+    records[:, ODDS] = odds
+    return records
+
+
+AGING, STEADY = records_of(-1e9), records_of(1e9)
 
 
 def random_new(draw: random.Random) -> NewState:
@@ -52,27 +64,31 @@ def random_states(seed: int) -> tuple[random.Random, KnownStates]:
     return draw, states
 
 
-def rates_of(columns: Columns, now: float, weights: np.ndarray) -> np.ndarray:
+def rates_of(
+    columns: Columns, now: float, weights: np.ndarray, records: np.ndarray = AGING
+) -> np.ndarray:
     """The hazards of all known states, from nothing but what is known of each now."""
-    columns = columns._replace(scale=np.zeros_like(columns.scale))
+    none = np.zeros_like(columns.scale)
+    columns = columns._replace(scale=none, steady=none.copy())
     rates = np.zeros(columns.known.size)
-    _hazard_kernels.scale(columns, np.flatnonzero(columns.known), now, weights)
+    _hazard_kernels.scale(columns, np.flatnonzero(columns.known), now, weights, records)
     _hazard_kernels.hazards(columns, now, rates)
     return rates[columns.known]
 
 
 def loss(columns: Columns, now: float, uses: list[int], weights: np.ndarray) -> float:
-    """The negative logarithm of a Poisson likelihood: of these uses in one batch of prompts."""
+    """The negative logarithm of a Poisson likelihood: of these uses in one batch of prompts, were
+    all hazards aging."""
     rates = np.zeros(columns.known.size)
     rates[columns.known] = rates_of(columns, now, weights)
     return BATCH * float(rates.sum()) - sum(log(rates[row]) for row in uses)
 
 
 def gradient_of(columns: Columns, now: float, uses: list[int], weights: np.ndarray) -> np.ndarray:
-    gradient = np.zeros_like(weights)
+    gradient, records = np.zeros_like(weights), records_of(0.0)
     for row in uses:
-        _hazard_kernels.count_use(columns, row, now, gradient)
-    _hazard_kernels.count_expected(columns, now, float(BATCH), weights, gradient)
+        _hazard_kernels.count_use(columns, row, now, weights, gradient, records)
+    _hazard_kernels.count_expected(columns, now, float(BATCH), weights, gradient, records)
     return gradient
 
 
@@ -112,15 +128,14 @@ def test_rates_are_of_what_is_known_now_at_each_batch_and_of_the_last_one_betwee
         states.advance()
         states.pass_by(())
         rates = np.array([states.rate(row) for row in known.tolist()])
-        exact = rates_of(columns, states.now, states._hazard._weights)
+        model = states._hazard
+        exact = rates_of(columns, states.now, model._weights, model._records)
         if states.now % BATCH == 0:
             np.testing.assert_allclose(rates, exact)
         else:
             stale += not np.allclose(rates, exact)
-            np.testing.assert_allclose(
-                rates * (states.now - columns.passed[known] + _hazard_kernels.FIRST_AGE),
-                columns.scale[known],
-            )
+            age = states.now - columns.passed[known] + _hazard_kernels.FIRST_AGE
+            np.testing.assert_allclose(rates, columns.scale[known] / age + columns.steady[known])
     assert stale > 0, "only their ages move between"
 
 
@@ -129,7 +144,8 @@ def test_each_use_teaches_one_weight_of_each_family_in_its_own_namespace() -> No
     columns = states._columns
     for row in np.flatnonzero(columns.known).tolist():
         gradient = np.zeros((MODELS, _hazard_kernels.WEIGHTS))
-        _hazard_kernels.count_use(columns, row, states.now, gradient)
+        weights, records = np.zeros_like(gradient), records_of(0.0)
+        _hazard_kernels.count_use(columns, row, states.now, weights, gradient, records)
         models, places = gradient.nonzero()
         assert set(models.tolist()) == {int(columns.model[row])}
         assert len(places) == _hazard_kernels.FAMILIES
@@ -137,7 +153,7 @@ def test_each_use_teaches_one_weight_of_each_family_in_its_own_namespace() -> No
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_without_weights_the_hazard_is_the_share_over_the_age(seed: int) -> None:
+def test_without_weights_the_aging_hazard_is_the_share_over_the_age(seed: int) -> None:
     _, states = random_states(seed)
     columns, now = states._columns, states.now
     age, prior = (now - columns.passed)[columns.known], columns.prior[columns.known]
@@ -149,11 +165,100 @@ def test_without_weights_the_hazard_is_the_share_over_the_age(seed: int) -> None
     np.testing.assert_allclose(taught, np.clip(raised, exp(-14), 1), rtol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_steady_hazard_is_the_mean_rate_of_uses(seed: int) -> None:
+    draw, states = random_states(seed)
+    columns, now, weights = states._columns, states.now, np.zeros((MODELS, _hazard_kernels.WEIGHTS))
+    known = columns.known
+    uses, life = columns.uses[known], now - columns.written[known]
+    rates = rates_of(columns, now, weights, STEADY)
+    np.testing.assert_allclose(rates, (uses + 0.5) / (life + 0.5 / FIRST_RATE), rtol=1e-12)
+    odds = draw.uniform(-2.0, 2.0)
+    share = 1.0 / (1.0 + exp(-odds))
+    mixed = rates_of(columns, now, weights, records_of(odds))
+    aging = rates_of(columns, now, weights, AGING)
+    np.testing.assert_allclose(mixed, (1 - share) * aging + share * rates, rtol=1e-12)
+    assert not np.allclose(mixed, aging)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_odds_are_those_of_two_poisson_likelihoods(seed: int) -> None:
+    draw, states = random_states(seed)
+    columns, now = states._columns, states.now
+    weights, gradient = (np.zeros((MODELS, _hazard_kernels.WEIGHTS)) for _ in range(2))
+    records, known = records_of(0.0), np.flatnonzero(columns.known)
+    used = [draw.choice(known.tolist()) for _ in range(5)]
+    _hazard_kernels.count_expected(columns, now, float(BATCH), weights, gradient, records)
+    kinds = records.copy()
+    for row in used:
+        _hazard_kernels.count_use(columns, row, now, weights, gradient, kinds)
+    every = np.zeros(known.size, dtype=bool)
+    for model in range(MODELS):
+        for kind in StateKind:
+            mine = (columns.model[known] == model) & (columns.kind[known] == kind)
+            exposure = BATCH * int(mine.sum())
+            assert kinds[model, _hazard_kernels._KIND_EXPOSURE + kind] == exposure
+            uses = sum(mine[known.tolist().index(row)] for row in used)
+            assert kinds[model, _hazard_kernels._KIND_USES + kind] == uses
+            every |= mine
+    assert every.all()
+    aging = rates_of(columns, now, weights, AGING)
+    steady = rates_of(columns, now, weights, STEADY)
+    assert records[:, ODDS].sum() == pytest.approx(BATCH * float((aging - steady).sum()))
+
+
+class Steady:
+    """Documents of different popularity, that never changes."""
+
+    def __init__(self, model: HazardModel) -> None:
+        draw, self.model = random.Random(1), model
+        model.begin(0)
+        self.states = KnownStates(model, missed=400)
+        documents = range(30)
+        for document in documents:
+            new = NewState(StateKind.END, 1.0, UNKNOWN_ORIGIN, 0)
+            self.states.know((PathPart(document, 640),), 640, new)
+        popularity = [1.0 / (1 + document) for document in documents]
+        self.truth = [each / sum(popularity) for each in popularity]
+        for document in draw.choices(documents, popularity, k=2_000):
+            self.states.advance()
+            self.states.pass_by(self.states.on_path((PathPart(document, 640),)))
+
+    def relative_errors(self) -> list[float]:
+        rows = [self.states.row_at((PathPart(each, 640),), 640) for each in range(30)]
+        rates = [self.states.rate(row) for row in rows if row is not None]
+        return [abs(log(rate / true)) for rate, true in zip(rates, self.truth, strict=True)]
+
+
+def test_traffic_that_does_not_change_is_foreseen_by_mean_rates() -> None:
+    steady = Steady(HazardModel())
+    errors = steady.relative_errors()
+    assert np.mean(errors) < 0.2
+    many = _hazard_kernels._odds_of(int(StateKind.END), 40)
+    assert steady.model._records[0, many] == _hazard_kernels.LARGEST_ODDS
+
+
+def test_an_aging_hazard_alone_foresees_it_less() -> None:
+    steady = np.mean(Steady(HazardModel()).relative_errors())
+    aging = Steady(HazardModel())
+    aging.model._records[:, ODDS] = -1e9
+    aging.model.scale(aging.states._columns, np.arange(30), aging.states.now)
+    aging.states.advance()
+    assert np.mean(aging.relative_errors()) > 2 * steady
+
+
+def test_a_return_at_most_once_is_not_taken_for_a_mean_rate() -> None:
+    model = HazardModel()
+    learned(model)
+    once = _hazard_kernels._odds_of(int(StateKind.END), 1)
+    assert model._records[0, once] < -2.0
+
+
 def test_no_weight_makes_a_rate_that_is_not_one() -> None:
     _, states = random_states(0)
     for weight in (-1e6, 1e6):
         weights = np.full((MODELS, _hazard_kernels.WEIGHTS), weight)
-        rates = rates_of(states._columns, states.now, weights)
+        rates = rates_of(states._columns, states.now, weights, records_of(0.0))
         assert rates.min() > 0.0
         assert rates.max() <= 1.0
 
@@ -169,23 +274,17 @@ def test_a_namespace_begun_anew_has_learned_nothing() -> None:
         states.advance()
         states.pass_by(states.on_path((PathPart(0, 64),)))
     rates = [model.rate_of_new(each) for each in new]
-    assert rates[0] == rates[2] == 1 / 16
-    assert rates[1] != 1 / 16
+    untaught = (1 / 16 + FIRST_RATE) / 2
+    assert rates[0] == rates[2] == pytest.approx(untaught)
+    assert rates[1] != pytest.approx(untaught)
     model.begin(1)
-    assert model.rate_of_new(new[1]) == 1 / 16
+    assert model.rate_of_new(new[1]) == pytest.approx(untaught)
 
 
 # A known process: half the ends are returned to once, after a geometric time; tails never are
 
 DEPTH = {StateKind.END: 640, StateKind.TAIL: 448}
 RETURNING, MEAN_RETURN, PROMPTS = 0.5, 40, 6_000
-
-
-class Unlearning(HazardModel):
-    """The control: what it begins with."""
-
-    def observe(self, *_: object) -> None:
-        pass
 
 
 class Ledger:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from slow_states import FIRST_AGE, Forest, Position, SlowStates
+from slow_states import FIRST_AGE, FIRST_RATE, Forest, Position, SlowStates, Unlearning
 
 from tree_placement.policy import PathPart
 from tree_placement.policy.columns import StateKind
@@ -14,13 +14,6 @@ from tree_placement.policy.hazard import UNKNOWN_ORIGIN, HazardModel, NewState
 from tree_placement.policy.known_states import KnownStates
 
 MANY = 10_000
-
-
-class Unlearning(HazardModel):
-    """Weights that stay as they begin, so that rates are known."""
-
-    def observe(self, *_: object) -> None:
-        pass
 
 
 def new(share: float = 1.0, kind: StateKind = StateKind.END, model: int = 0) -> NewState:
@@ -207,7 +200,7 @@ def test_clearing_forgets_all_but_what_was_learned() -> None:
         states.clear()
         assert not list(states.order())
         assert not states.on_path((PathPart(299, 64),))
-    assert rates[0] == 1 / FIRST_AGE
+    assert rates[0] == pytest.approx((1 / FIRST_AGE + FIRST_RATE) / 2)
     assert rates[1] != rates[0]
 
 

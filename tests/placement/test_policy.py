@@ -7,6 +7,7 @@ from math import isfinite
 
 import pytest
 from driven_policy import DrivenPolicy, Prompt, driven
+from slow_states import Unlearning
 
 from tree_placement.policy import (
     Extent,
@@ -40,8 +41,8 @@ def anything(state: int) -> bool:
 
 @pytest.fixture
 def untaught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights stay as they begin, so that the slow version knows the rates."""
-    monkeypatch.setattr(HazardModel, "observe", lambda *_: None)
+    """Nothing is learned, so that the slow version knows the rates."""
+    monkeypatch.setattr(HazardModel, "observe", Unlearning.observe)
 
 
 # What holds of every plan
@@ -177,7 +178,7 @@ def test_a_rate_is_the_states_own_and_what_would_fall_to_it(seed: int) -> None:
         for each in planned:
             position = prompt.position(each.depth)
             known = each.depth <= prompt.visit.overlap and position in run.slow.known
-            own = run.slow.rate(position) if known else each.new.share / 16
+            own = run.slow.rate(position) if known else run.slow.rate_of_new(each.new.share)
             spill = run.slow.spill(position) if each.depth <= prompt.visit.overlap else 0.0
             assert each.rate == pytest.approx(own + spill)
             fallen += spill > 0.0

@@ -55,7 +55,7 @@ def saved(taught: SparsePolicy) -> bytes:
     return taught.statistics()
 
 
-def sealed(body: bytes, kind: bytes = b"TPSP", version: int = 1) -> bytes:
+def sealed(body: bytes, kind: bytes = b"TPSP", version: int = 2) -> bytes:
     return HEADER.pack(kind, version, zlib.crc32(body)) + body
 
 
@@ -122,7 +122,7 @@ def test_every_flipped_byte_is_refused(saved: bytes) -> None:
 def test_another_kind_or_version_is_refused(saved: bytes) -> None:
     assert "another kind" in refused(sealed(saved[12:], kind=b"TPOM"))
     assert "another kind" in refused(b"\x80\x04\x95" + saved)
-    assert "got version 2" in refused(sealed(saved[12:], version=2))
+    assert "got version 1" in refused(sealed(saved[12:], version=1))
 
 
 @pytest.mark.parametrize("setting", [{"grid": 128}, {"bin": 32}, {"decay": 0.5}, {"namespaces": 9}])
@@ -145,7 +145,8 @@ def numbers_of(saved: bytes) -> list[bytes]:
         (4, struct.pack("<d", float("nan"))),
         (5, struct.pack("<q", 12)),
         (5, struct.pack("<q", -12)),
-        (6, struct.pack("<d", float("inf"))),
+        (6, struct.pack("<q", 12)),
+        (7, struct.pack("<d", float("inf"))),
     ],
 )
 def test_what_cannot_have_been_written_is_refused(saved: bytes, place: int, number: bytes) -> None:
@@ -157,12 +158,21 @@ def test_what_cannot_have_been_written_is_refused(saved: bytes, place: int, numb
 
 def test_namespaces_that_cannot_be_are_refused(saved: bytes) -> None:
     numbers = numbers_of(saved)
-    (weights,) = struct.unpack("<q", numbers[5])
-    count = 6 + 3 * weights
+    weights, records = struct.unpack("<qq", b"".join(numbers[5:7]))
+    count = 7 + 3 * weights + records
     assert numbers[count] == struct.pack("<q", 3)
     for place, wrong in ((count, 4), (count, -1), (count + 1, 0), (count + 1, 4)):
         spoiled = [*numbers[:place], struct.pack("<q", wrong), *numbers[place + 1 :]]
         assert refused(sealed(b"".join(spoiled))).startswith("data: got ")
+
+
+@pytest.mark.parametrize("number", [-1.0, float("nan"), float("inf")])
+def test_records_that_cannot_be_are_refused(saved: bytes, number: float) -> None:
+    numbers = numbers_of(saved)
+    weights, records = struct.unpack("<qq", b"".join(numbers[5:7]))
+    last = 7 + 3 * weights + records - 1
+    numbers[last] = struct.pack("<d", number)
+    assert "records" in refused(sealed(b"".join(numbers)))
 
 
 def test_a_policy_that_knows_nothing_can_be_saved() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from driven_policy import DrivenPolicy, driven
-from slow_states import Position
+from slow_states import Position, Unlearning
 
 from tree_placement.policy import PathPart, PolicySettings, SparsePolicy, TreeForecast, Visit
 from tree_placement.policy.hazard import HazardModel
@@ -18,8 +18,8 @@ SEEDS = pytest.mark.parametrize("seed", range(8))
 
 @pytest.fixture(autouse=True)
 def _untaught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights stay as they begin, so that the slow version knows the rates."""
-    monkeypatch.setattr(HazardModel, "observe", lambda *_: None)
+    """Nothing is learned, so that the slow version knows the rates."""
+    monkeypatch.setattr(HazardModel, "observe", Unlearning.observe)
 
 
 def expected_recompute(run: DrivenPolicy) -> float:

@@ -32,7 +32,7 @@ class Columns(NamedTuple):
     planned it. `model` is its namespace's row of weights, `nearest` the row of the live state that
     serves in its place: itself where it lives, -1 where none does. `gap` is in tokens, of live
     states; `prior` is the logarithm of the share of a path's overlaps that a forecast saw there.
-    `scale` is what divided by the age gives the hazard. `state` is the id of a live state.
+    `scale` over the age, and `steady`, add up to the hazard. `state` is the id of a live state.
     """
 
     written: Reals
@@ -42,6 +42,7 @@ class Columns(NamedTuple):
     gap: Reals
     prior: Reals
     scale: Reals
+    steady: Reals
     uses: Integers
     skips: Integers
     kind: Integers
@@ -64,6 +65,7 @@ def no_columns(origin_fields: int) -> Columns:
         gap=real,
         prior=real,
         scale=real,
+        steady=real,
         uses=integer,
         skips=integer,
         kind=integer,

@@ -39,7 +39,7 @@ class TreeForecast:
     >>> policy.add(7, (PathPart(1, 640),), policy.unplanned("", 640))
     >>> forecast = policy.forecast()
     >>> forecast.tree.depths, forecast.tree.weights, forecast.kept, forecast.ids
-    (array([  0, 640]), array([0.    , 0.0625]), ((1, 640),), (7,))
+    (array([  0, 640]), array([0.        , 0.03958333]), ((1, 640),), (7,))
     """
 
     tree: PrefixTree

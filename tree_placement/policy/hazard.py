@@ -1,16 +1,25 @@
 """How soon, and whether at all, prompts resume from a state: learned while serving.
 
-The *hazard* of a state is the expected number of times that the next prompt resumes from it:
+The *hazard* of a state is the expected number of times that the next prompt resumes from it. Two
+are weighed, b being the share of the second:
 
-    h = exp(w_1 + ... + w_F) / (age + FIRST_AGE),
+    h = (1 - b) exp(w_1 + ... + w_F) / (age + FIRST_AGE) + b (uses + 1/2) / (life + 1 / (2 m)).
 
-a proportional hazard (Cox, "Regression Models and Life-Tables", 1972) over a Pareto-like base, age
-in prompts since one last passed the state. Each family of factors reads one or two quantities, cut
-into few steps, and adds the weight of the step that it finds. Weights begin where a state is worth
-its gap over its age, times its uses over its passes by the rule of succession, (uses + 1) / (passes
-since + 1). They follow the gradient of the Poisson likelihood of what happened (uses less expected
-uses), by steps that shrink as evidence grows (Duchi, Hazan, Singer, "Adaptive Subgradient Methods",
-JMLR 2011). States that do not live are watched too, else only what is kept would be seen to return.
+The first ages. It is a proportional hazard (Cox, "Regression Models and Life-Tables", 1972) over a
+Pareto-like base, age in prompts since one last passed the state. Each family of factors reads one
+or two quantities, cut into few steps, and adds the weight of the step that it finds. Weights begin
+where a state is worth its gap over its age, times its uses over its passes by the rule of
+succession, (uses + 1) / (passes since + 1). They follow the gradient of the Poisson likelihood of
+what happened (uses less expected uses), by steps that shrink as evidence grows (Duchi, Hazan,
+Singer, "Adaptive Subgradient Methods", JMLR 2011).
+
+The second is steady: the mean rate of a state's uses over its life, given a Gamma prior of the mean
+rate m of its kind. The share b is the probability that it is the right one of the two, by how well
+each foresaw the uses of the states of the same kind with as many uses, and bounded so that traffic
+may change (Raftery, Karny, Ettler, "Online Prediction under Model Uncertainty via Dynamic Model
+Averaging", Technometrics 2010).
+
+States that do not live are watched too, else only what is kept would be seen to return.
 """
 
 from __future__ import annotations
@@ -105,7 +114,7 @@ def describe(
 class HazardModel:
     """The weights of each namespace, learned from what its prompts resumed from.
 
-    Memory is two float64 a weight and namespace (about 50 KB each). Deterministic: the same calls
+    Memory is three float64 a weight and namespace (about 75 KB each). Deterministic: the same calls
     in the same order give the same bits.
     """
 
@@ -113,19 +122,19 @@ class HazardModel:
         self._weights: Reals = np.zeros((0, 0))
         self._evidence: Reals = np.zeros((0, 0))
         self._gradient: Reals = np.zeros((0, 0))
+        self._records: Reals = np.zeros((0, 0))
 
     def begin(self, model: int) -> None:
         """Begin the statistics of a namespace anew; `model` is its row."""
-        size = self._kernels().WEIGHTS
+        kernels = self._kernels()
         if model >= len(self._weights):
-            more = max(model + 1, 2 * len(self._weights)) - len(self._weights)
-            fresh = (np.zeros((more, size)), np.ones((more, size)), np.zeros((more, size)))
-            old = (self._weights, self._evidence, self._gradient)
-            self._weights, self._evidence, self._gradient = (
-                np.concatenate((a.reshape(-1, size), b)) for a, b in zip(old, fresh, strict=True)
-            )
-        self._weights[model] = self._kernels().first_weights()
-        self._evidence[model], self._gradient[model] = 1.0, 0.0
+            rows = max(model + 1, 2 * len(self._weights))
+            self._weights = _with_rows(self._weights, rows, kernels.WEIGHTS)
+            self._evidence = _with_rows(self._evidence, rows, kernels.WEIGHTS)
+            self._gradient = _with_rows(self._gradient, rows, kernels.WEIGHTS)
+            self._records = _with_rows(self._records, rows, kernels.RECORDS)
+        self._weights[model] = kernels.first_weights()
+        self._evidence[model], self._gradient[model], self._records[model] = 1.0, 0.0, 0.0
 
     def observe(self, columns: Columns, now: float, used: int | None) -> None:
         """Learn from one prompt, `now`, that would have resumed from row `used` (None: from none).
@@ -134,16 +143,18 @@ class HazardModel:
         """
         kernels = self._kernels()
         if used is not None:
-            kernels.count_use(columns, used, now, self._gradient)
+            kernels.count_use(columns, used, now, self._weights, self._gradient, self._records)
         if now % BATCH == 0:
-            kernels.count_expected(columns, now, float(BATCH), self._weights, self._gradient)
-            kernels.update(self._weights, self._evidence, self._gradient)
+            kernels.count_expected(
+                columns, now, float(BATCH), self._weights, self._gradient, self._records
+            )
+            kernels.update(self._weights, self._evidence, self._gradient, self._records)
             self.scale(columns, np.flatnonzero(columns.known), now)
 
     def scale(self, columns: Columns, rows: Integers, now: float) -> None:
         """Note what is known of some states, for `rates`; of the others what was known at the last
         `BATCH` prompts stands, but for their age."""
-        self._kernels().scale(columns, rows, now, self._weights)
+        self._kernels().scale(columns, rows, now, self._weights, self._records)
 
     def rates(self, columns: Columns, now: float, rates: Reals) -> None:
         """Write the hazard of each known state to its place in `rates`. O(known states) time."""
@@ -153,7 +164,11 @@ class HazardModel:
         """Return the hazard of a state when it has just been written. O(1) time."""
         origin: Integers = np.array(new.origin, dtype=np.int64)
         rate = self._kernels().hazard_of_new(
-            int(new.kind), log(new.share), origin, self._weights[new.model]
+            int(new.kind),
+            log(new.share),
+            origin,
+            self._weights[new.model],
+            self._records[new.model],
         )
         return float(rate)
 
@@ -168,10 +183,10 @@ class HazardModel:
         return int(self._kernels().least(columns, values))
 
     def write(self, encoder: Encoder, model: int) -> None:
-        """Append what is known of a namespace: int64 number of its weights; float64 weights, their
-        evidence, and the gradient since the last update."""
-        encoder.integers(self._weights.shape[1])
-        for values in (self._weights, self._evidence, self._gradient):
+        """Append what is known of a namespace: int64 number of its weights and of its records;
+        float64 weights, their evidence, the gradient since the last update, and records."""
+        encoder.integers((self._weights.shape[1], self._records.shape[1]))
+        for values in (self._weights, self._evidence, self._gradient, self._records):
             encoder.reals(values[model])
 
     def read(self, decoder: Decoder, model: int) -> None:
@@ -180,14 +195,17 @@ class HazardModel:
         Raises ValueError where that is of other weights, or of numbers that cannot be learned.
         """
         self.begin(model)
-        size = decoder.integers(1).item()
-        if size != self._weights.shape[1]:
-            raise decoder.damaged(f"{size} weights")
+        size, size_of_records = decoder.integers(2).tolist()
+        if (size, size_of_records) != (self._weights.shape[1], self._records.shape[1]):
+            raise decoder.damaged(f"{size} weights and {size_of_records} records")
         weights, evidence, gradient = decoder.reals(3 * size).reshape(3, size)
         if not (np.isfinite(weights + gradient).all() and ((evidence >= 1.0).all())):
             raise decoder.damaged("weights that are not finite, or without evidence")
+        records = decoder.reals(size_of_records)
+        if not self._kernels().are_records(records):
+            raise decoder.damaged("records that are not finite, or of less than no uses")
         self._weights[model], self._evidence[model] = weights, evidence
-        self._gradient[model] = gradient
+        self._gradient[model], self._records[model] = gradient, records
 
     @staticmethod
     @cache
@@ -196,3 +214,10 @@ class HazardModel:
         from tree_placement.policy import _hazard_kernels
 
         return _hazard_kernels
+
+
+def _with_rows(values: Reals, rows: int, columns: int) -> Reals:
+    """Return a table of `rows` rows that begins with those of `values`."""
+    table = np.zeros((rows, columns))
+    table[: len(values)] = values.reshape(len(values), columns)
+    return table

@@ -43,7 +43,7 @@ from tree_placement.policy.placement import (
 )
 from tree_placement.policy.visits import Extent, PlannedState, PolicySettings, Visit
 
-_KIND, _VERSION = b"TPSP", 1
+_KIND, _VERSION = b"TPSP", 2
 _SAVED_SETTINGS = ("grid", "bin", "namespaces", "decay")
 
 
@@ -146,7 +146,7 @@ class SparsePolicy:
         """Return the record of a state that the cache keeps though it was not planned."""
         of = self._namespace(namespace)
         new = NewState(StateKind.UNPLANNED, 1.0, UNKNOWN_ORIGIN, of.model, of.era)
-        return PlannedState(depth, 0.0, new)
+        return PlannedState(depth, self._hazard.rate_of_new(new), new)
 
     def add(self, state: int, path: Sequence[PathPart], planned: PlannedState) -> None:
         """Take up a live state on a path, at the depth of `planned`.
@@ -211,7 +211,7 @@ class SparsePolicy:
         Returns
         -------
         bytes
-            ``TPSP``, uint32 version (1), uint32 CRC-32 of the rest; then 8 bytes a number, int64
+            ``TPSP``, uint32 version (2), uint32 CRC-32 of the rest; then 8 bytes a number, int64
             or float64: int64 grid, bin and namespaces of the settings; float64 decay, and number
             of prompts; the namespaces (`Namespaces.write`). All of it little-endian. The same
             calls in the same order give the same bytes.

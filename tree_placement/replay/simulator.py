@@ -129,6 +129,11 @@ class Cache:
         """Tell whether the request's path has a live state at `depth`."""
         return depth in self.live.on(self._segment_at(depth))
 
+    def above(self, depth: int) -> int:
+        """Return the depth of the nearest live state above `depth` on the request's path, or 0."""
+        state = self.live.nearest_above(self._segment_at(depth), depth)
+        return state.depth if state is not None else 0
+
     def write(self, depth: int) -> State:
         """Write the request's state at `depth`.
 

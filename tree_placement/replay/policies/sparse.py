@@ -25,8 +25,9 @@ class SparseReplay:
     policy
         Sees what a live cache would tell it, and nothing more.
     chunk
-        Tokens of a forward pass of a server that keeps the state at the last grid depth of each,
-        worth its slot or not, as SGLang does; None keeps what is worth it alone.
+        Tokens of a forward pass of a server that publishes the state at the last grid depth of
+        each, planned or not, as SGLang does. That is in the request's own slot, whose next owner
+        takes the least valuable state's, which may be this one. None keeps planned states alone.
 
     Examples
     --------
@@ -44,7 +45,7 @@ class SparseReplay:
         self._live: dict[int, State] = {}
 
     def serve(self, arrival: Arrival, cache: Cache) -> None:
-        """Write the planned states that are worth their slots, and those that are always kept."""
+        """Write the planned states, and the last one of each pass, that are worth their slots."""
         segment = arrival.match.segment
         visit = Visit(
             namespace="",
@@ -96,13 +97,13 @@ class SparseReplay:
         planned: Iterable[PlannedState],
         depth: int,
     ) -> None:
-        """Write the state at `depth`, for which the least valuable one goes if need be."""
+        """Write the state at `depth` where a slot is free, or one is less valuable."""
         if depth not in cache.depths() or cache.lives_at(depth):
             return
-        if cache.is_full:
-            cache.evict(self._live[next(self._policy.eviction_order())])
         unplanned = self._policy.unplanned("", depth)
-        self._write(cache, path, next((each for each in planned if each.depth == depth), unplanned))
+        state = next((each for each in planned if each.depth == depth), unplanned)
+        if self._take_slot(cache, state, cache.above(depth)):
+            self._write(cache, path, state)
 
     def _write(self, cache: Cache, path: tuple[PathPart, ...], planned: PlannedState) -> None:
         state = cache.write(planned.depth)
