@@ -1,10 +1,11 @@
 """How near the optimum the states are that a server keeps, on a star, a comb and general trees.
 
-    python benchmarks/serve_trees.py --slots 20 --prompts 300
+    python benchmarks/serve_trees.py --slots 20 --prompts 600
 
 Prompts are drawn from trees whose weights are known, each for itself, and sent to the sparse server
 over HTTP. At several moments of the second half `GET /sparse/placement` tells the states it keeps,
-and what it expects of the next prompt. On that forecast, and on the weights that prompts are drawn
+and what it expects of the next prompt; what a next request would displace by the slots that it
+holds itself is not counted as kept. On that forecast, and on the weights that prompts are drawn
 by, the expected number of tokens to compute though the tree holds them stands beside that of as
 many states placed by the decomposition, by the exact program, and at random, which must be far off.
 Where states stand is asked of `POST /sparse/explain` for each node of the tree that is drawn from.
@@ -60,7 +61,7 @@ def _served(server: Server, workload: TreeWorkload, given: argparse.Namespace) -
     for number, prompt in enumerate(track(prompts, description=workload.name)):
         server.complete(prompt, given.new_tokens, extra_key=workload.name)
         if number in last:
-            moments.append(moment_of(server, workload))
+            moments.append(moment_of(server, workload, given.slots - HELD))
     return moments
 
 
@@ -74,7 +75,7 @@ def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     names = [each.name for each in workloads(seed=0)]
     add = parser.add_argument
     add("--trees", nargs="+", choices=names, default=names, help="default: all")
-    add("--prompts", type=int, default=300, help="of each tree (default: %(default)s)")
+    add("--prompts", type=int, default=600, help="of each tree (default: %(default)s)")
     add("--slots", type=int, default=20, help="slots of the whole pool (default: %(default)s)")
     add("--moments", type=int, default=12, help="to look at each (default: %(default)s)")
     add("--seed", type=int, default=0, help="of trees and prompts (default: %(default)s)")

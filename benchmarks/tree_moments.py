@@ -26,8 +26,9 @@ DRAWS = 20
 class Moment(NamedTuple):
     """What is kept, on the server's forecast and on the weights that prompts are drawn by.
 
-    `nodes` are the forecast's; `random` is the cost there of as many states at random nodes, and
-    `random_truth` the same on the tree that prompts are drawn from.
+    `nodes` are the forecast's; `forecast` is of the states that stay there when the next request
+    takes its slots, `truth` of all that the idle server has. `random` is the cost on the forecast
+    of as many states at random nodes, `random_truth` the same on the tree that is drawn from.
     """
 
     nodes: int
@@ -66,20 +67,30 @@ class Watched(NamedTuple):
         return self.mean(lambda at: at.random) > CLOSE * self.mean(lambda at: at.forecast.exact)
 
 
-def moment_of(server: Server, workload: TreeWorkload) -> Moment:
-    """Ask a server what it keeps, and why."""
+def moment_of(server: Server, workload: TreeWorkload, slots: int) -> Moment:
+    """Ask a server that has `slots` for states while one request runs what it keeps, and why."""
     (answer,) = server.get(ROUTE).raise_for_status().json()
     forecast = read_placement(answer)
-    states = len(forecast.kept)
+    stay = staying(forecast.tree, forecast.kept, slots)
     serving = [_deepest_state(server, workload, node) for node in range(1, len(workload.tree))]
     kept = states_of(workload.tree, serving)
     return Moment(
         nodes=len(forecast.tree),
-        forecast=measure_optimality(forecast.tree, forecast.kept, grid=answer["grid"]),
-        random=random_cost(forecast.tree, states),
-        truth=measure_optimality(workload.tree, kept, states, grid=GRID),
-        random_truth=random_cost(workload.tree, states),
+        forecast=measure_optimality(forecast.tree, stay, grid=answer["grid"]),
+        random=random_cost(forecast.tree, len(stay)),
+        truth=measure_optimality(workload.tree, kept, len(forecast.kept), grid=GRID),
+        random_truth=random_cost(workload.tree, len(forecast.kept)),
     )
+
+
+def staying(tree: PrefixTree, kept: Sequence[State], slots: int) -> list[State]:
+    """Return the states that are left when all but `slots` are given up, the one that is expected
+    to save least first: as a server does whose slots running requests take."""
+    stay = list(kept)
+    while len(stay) > slots:
+        costs = [tree_recompute(tree, [*stay[:i], *stay[i + 1 :]]) for i in range(len(stay))]
+        del stay[costs.index(min(costs))]
+    return stay
 
 
 def _deepest_state(server: Server, workload: TreeWorkload, node: int) -> int:

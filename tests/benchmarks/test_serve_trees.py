@@ -17,7 +17,7 @@ pytest.importorskip("rich")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import serve_trees
-from tree_moments import NO_TOKEN, Moment, Watched, moment_of, random_cost, states_of
+from tree_moments import NO_TOKEN, Moment, Watched, moment_of, random_cost, states_of, staying
 from tree_prompts import GRID, TreeWorkload, workloads
 from tree_report import print_report
 
@@ -136,17 +136,26 @@ def at_ends(tree: PrefixTree, nodes: Sequence[int]) -> list[State]:
 def test_a_moment_is_what_the_server_tells_on_both_trees(workload: TreeWorkload) -> None:
     tree = workload.tree
     best = place_tree(tree, 7, grid=GRID)
-    at = moment_of(cast(Server, TellingServer(workload, best.states)), workload)
+    at = moment_of(cast(Server, TellingServer(workload, best.states)), workload, 7)
     assert at.nodes == len(tree)
     assert at.forecast.cost == pytest.approx(best.cost)
     assert at.truth.cost == pytest.approx(best.cost)
     assert at.truth.ratio == pytest.approx(1.0)
     assert at.random > 1.2 * best.cost
     other = at_ends(tree, range(1, 8))
-    worse = moment_of(cast(Server, TellingServer(workload, other)), workload)
+    worse = moment_of(cast(Server, TellingServer(workload, other)), workload, 7)
     assert worse.truth.cost == pytest.approx(worse.forecast.cost)
     assert worse.truth.exact == pytest.approx(best.cost)
     assert worse.truth.ratio > 1.05
+
+
+def test_states_beyond_the_slots_go_the_least_valuable_first() -> None:
+    tree = PrefixTree(np.array([-1, 0, 1, 1]), np.array([0, 4, 2, 3]), np.array([0.0, 1, 9, 5]))
+    kept = at_ends(tree, (1, 2, 3))
+    assert staying(tree, kept, 3) == kept
+    assert staying(tree, kept, 2) == at_ends(tree, (2, 3))
+    assert staying(tree, kept, 1) == at_ends(tree, (2,))
+    assert staying(tree, kept, 0) == []
 
 
 def test_states_are_found_from_the_depths_that_they_serve() -> None:

@@ -72,7 +72,8 @@ def rates_of(
     columns = columns._replace(scale=none, steady=none.copy())
     rates = np.zeros(columns.known.size)
     _hazard_kernels.scale(columns, np.flatnonzero(columns.known), now, weights, records)
-    _hazard_kernels.hazards(columns, now, rates)
+    model = HazardModel()
+    model.rates(columns, now, rates, served=np.zeros(columns.known.size))
     return rates[columns.known]
 
 

@@ -110,6 +110,7 @@ def unserved(both: Both) -> None:
     row = both.row(both.slow.live.pop(gone))
     both.states.remove(gone)
     both.states._columns.nearest[row] = -1
+    both.states._rated_at = -1.0
 
 
 def unlinked(both: Both) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tree_placement.path._dp import compiled
-from tree_placement.policy.columns import Columns, Integers, Reals
+from tree_placement.policy.columns import Columns, Flags, Integers, Reals
 
 FIRST_AGE = 16.0
 """Prompts by which every age is longer, so that a state just written does not look in use."""
@@ -179,12 +179,24 @@ def scale(columns: Columns, rows: Integers, now: float, weights: Reals, records:
 
 
 @compiled
-def hazards(columns: Columns, now: float, rates: Reals) -> None:
-    """Write the hazard of each known state, by its scale and its steady part."""
-    for row in range(columns.known.size):
-        if columns.known[row]:
-            age = now - columns.passed[row] + FIRST_AGE
-            rates[row] = _bounded(columns.scale[row] / age + columns.steady[row])
+def hazards(
+    known: Flags,
+    passed: Reals,
+    scales: Reals,
+    steady: Reals,
+    nearest: Integers,
+    now: float,
+    rates: Reals,
+    served: Reals,
+) -> None:
+    """Write the hazard of each known state, by its scale and its steady part, and to each live
+    one's place the sum of those that it serves."""
+    served[:] = 0.0
+    for row in range(known.size):
+        if known[row]:
+            rates[row] = _bounded(scales[row] / (now - passed[row] + FIRST_AGE) + steady[row])
+            if nearest[row] >= 0:
+                served[nearest[row]] += rates[row]
 
 
 @compiled
@@ -259,22 +271,12 @@ def update(weights: Reals, evidence: Reals, gradient: Reals, records: Reals) -> 
 
 
 @compiled
-def weigh(columns: Columns, rates: Reals, values: Reals) -> None:
-    """Add up what each live state saves: its gap, times the rates of the states that it serves."""
-    for row in range(columns.known.size):
-        if columns.known[row] and columns.nearest[row] >= 0:
-            values[columns.nearest[row]] += rates[row] * columns.gap[columns.nearest[row]]
-
-
-@compiled
-def least(columns: Columns, values: Reals) -> int:
+def least(live: Flags, state: Integers, gaps: Reals, served: Reals) -> int:
     """Return the row of the live state of least value, of equal ones the lowest id; -1 if none."""
-    found = -1
-    for row in range(columns.live.size):
-        if columns.live[row] and (
-            found < 0
-            or values[row] < values[found]
-            or (values[row] == values[found] and columns.state[row] < columns.state[found])
-        ):
-            found = row
+    found, fewest = -1, np.inf
+    for row in range(live.size):
+        if live[row]:
+            value = gaps[row] * served[row]
+            if value < fewest or (value == fewest and state[row] < state[found]):
+                found, fewest = row, value
     return found

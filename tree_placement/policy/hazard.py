@@ -156,9 +156,20 @@ class HazardModel:
         `BATCH` prompts stands, but for their age."""
         self._kernels().scale(columns, rows, now, self._weights, self._records)
 
-    def rates(self, columns: Columns, now: float, rates: Reals) -> None:
-        """Write the hazard of each known state to its place in `rates`. O(known states) time."""
-        self._kernels().hazards(columns, now, rates)
+    def rates(self, columns: Columns, now: float, rates: Reals, served: Reals) -> None:
+        """Write the hazard of each known state to its place in `rates`, and of each live one the
+        sum of those that it serves, its own and of states below it that do not live and have no
+        nearer one, to its place in `served`. O(known states) time."""
+        self._kernels().hazards(
+            columns.known,
+            columns.passed,
+            columns.scale,
+            columns.steady,
+            columns.nearest,
+            now,
+            rates,
+            served,
+        )
 
     def rate_of_new(self, new: NewState) -> float:
         """Return the hazard of a state when it has just been written. O(1) time."""
@@ -172,15 +183,10 @@ class HazardModel:
         )
         return float(rate)
 
-    def weigh(self, columns: Columns, rates: Reals, values: Reals) -> None:
-        """Add to each live state's place its gap times the rates that it serves: its own, and
-        those of the states below it that do not live and have no nearer one. O(known states)."""
-        self._kernels().weigh(columns, rates, values)
-
-    def least(self, columns: Columns, values: Reals) -> int:
-        """Return the row of the live state of least value, of equal ones that with the lowest id;
-        -1 where none lives. O(known states) time."""
-        return int(self._kernels().least(columns, values))
+    def least(self, columns: Columns, served: Reals) -> int:
+        """Return the row of the live state of least value, its gap times what it serves, of equal
+        ones that with the lowest id; -1 where none lives. O(known states) time."""
+        return int(self._kernels().least(columns.live, columns.state, columns.gap, served))
 
     def write(self, encoder: Encoder, model: int) -> None:
         """Append what is known of a namespace: int64 number of its weights and of its records;

@@ -22,6 +22,7 @@ from tree_placement.policy.live_links import LiveLinks
 from tree_placement.policy.losses import Loss, LossReason, MissedState
 
 _NOWHERE = Branch(-1, None, 0)
+_NEVER = -1.0
 
 
 class KnownStates:
@@ -50,9 +51,9 @@ class KnownStates:
         """Forget every state; what was learned of them stays."""
         self._columns = no_columns(len(Origin._fields))
         self._rates = np.zeros(0)
-        self._values = np.zeros(0)
-        self._is_stale = True
-        self._rated_at = -1.0
+        self._served = np.zeros(0)
+        self._rated_at = _NEVER
+        self._unrated: dict[int, None] = {}
         self._branches = Branches()
         self._positions: list[tuple[Branch, int]] = []
         self._free: list[int] = []
@@ -85,17 +86,18 @@ class KnownStates:
 
     def rate(self, row: int) -> float:
         """Return how often the next prompt is expected to resume from a state, if it lives."""
-        self._rate_all()
+        self._rate()
         return float(self._rates[row])
 
     def advance(self) -> None:
         """Let one prompt pass: every state ages."""
+        self._scale_unrated()
         self.now += 1.0
-        self._is_stale = True
 
     def pass_by(self, rows: Sequence[int]) -> None:
         """Note that the prompt passed states, and would have resumed from the first of them."""
         columns, now = self._columns, self.now
+        self._rated_at = _NEVER
         self._hazard.observe(columns, now, rows[0] if rows else None)
         if not rows:
             return
@@ -129,13 +131,11 @@ class KnownStates:
         columns.prior[row] = log(new.share)
         columns.uses[row] = columns.skips[row] = 0
         columns.kind[row], columns.origin[row], columns.model[row] = new.kind, new.origin, new.model
-        live = (each for each in self.on_path(path) if columns.live[each])
-        columns.nearest[row] = next(live, -1)
+        columns.nearest[row] = self._live_row_above(path)
         columns.known[row] = True
         self._positions[row] = branch, depth
         branch.put(depth, row)
-        self._hazard.scale(columns, np.array([row]), now)
-        self._rated_at, self._is_stale = -1.0, True
+        self._unrated[row] = None
         self._by_age[row] = None
         self._forget_oldest()
         return row
@@ -150,23 +150,41 @@ class KnownStates:
         """
         self._check_new(state, self.row_at(path, depth))
         row = self.know(path, depth, new)
-        branch = self._positions[row][0]
+        self._rate()
         self._losses.pop(row, None)
         columns = self._columns
-        nearest = columns.nearest
-        above, below = self._state.get(int(nearest[row])), []
-        for deeper in branch.rows_below(depth, stop=self._state):
+        served_from, served, below = int(columns.nearest[row]), [row], []
+        for deeper in self._positions[row][0].rows_below(depth, stop=self._state):
             if deeper in self._state:
                 below.append(self._state[deeper])
             else:
-                nearest[deeper] = row
-        self.links.add(state, row, depth, above, below)
+                served.append(deeper)
+        self._served[row] = 0.0
+        self._serve(served, served_from, row)
+        self.links.add(state, row, depth, self._state.get(served_from), below)
         self._state[row] = state
-        nearest[row] = row
         columns.live[row], columns.state[row] = True, state
-        self._is_stale = True
-        for each in (state, *self.links.below(state)):
+        for each in (state, *below):
             columns.gap[self.links.row[each]] = self.links.gap(each)
+
+    def _serve(self, rows: Sequence[int] | NDArray[np.int64], before: int, after: int) -> None:
+        """Let some states have another live one nearest, by its row, or -1."""
+        self._columns.nearest[rows] = after
+        moved = float(self._rates[rows].sum())
+        if before >= 0:
+            self._served[before] = max(self._served[before] - moved, 0.0)
+        if after >= 0:
+            self._served[after] += moved
+
+    def _live_row_above(self, path: Sequence[PathPart]) -> int:
+        """Return the row of the deepest live state on a path, or -1."""
+        for part in path:
+            branch = self._branches.get(part.branch)
+            if branch is not None:
+                for row in branch.rows_down_to(part.depth):
+                    if row in self._state:
+                        return row
+        return -1
 
     def _check_new(self, state: int, row: int | None) -> None:
         if state in self.links:
@@ -182,18 +200,18 @@ class KnownStates:
     def remove(self, state: int, reason: LossReason = LossReason.EVICTED) -> None:
         """Let a state live no longer; what it served falls to the live one above it.
 
-        What it was worth is noted as of the last scan. Raises ValueError if it does not live.
+        What it was worth is noted. Time is linear in the known states. Raises ValueError if it
+        does not live.
         """
         self._check_live("state to remove", state)
+        value = self.value(state)
         row, above, below = self.links.remove(state)
         del self._state[row]
         columns = self._columns
-        value = float(self._values[row])
         self._losses[row] = Loss(reason, value, value, self.now)
         columns.live[row] = False
-        self._is_stale = True
-        served = [row, *self._missed_below(*self._positions[row])]
-        columns.nearest[served] = self.links.row[above] if above is not None else -1
+        served = np.flatnonzero(columns.nearest == row)
+        self._serve(served, row, self.links.row[above] if above is not None else -1)
         for each in below:
             columns.gap[self.links.row[each]] = self.links.gap(each)
 
@@ -223,13 +241,9 @@ class KnownStates:
         branch = self._branches.get(path[0].branch)
         if branch is None:
             return 0.0
-        self._rate_all()
-        return float(self._rates[self._missed_below(branch, depth)].sum())
-
-    def _missed_below(self, branch: Branch, depth: int) -> list[int]:
-        """Return the rows below a position that do not live and have no live one in between."""
+        self._rate()
         below = branch.rows_below(depth, stop=self._state)
-        return [row for row in below if row not in self._state]
+        return float(self._rates[[row for row in below if row not in self._state]].sum())
 
     def value(self, state: int) -> float:
         """Return the tokens that a live state is expected to save the next prompt.
@@ -237,34 +251,38 @@ class KnownStates:
         Raises ValueError if it does not live.
         """
         self._check_live("state", state)
-        return float(self._weighed()[self.links.row[state]])
+        self._rate()
+        return self._value(self.links.row[state])
+
+    def _value(self, row: int) -> float:
+        return float(self._columns.gap[row] * self._served[row])
 
     def least_value(self) -> float:
         """Return what the live state expected to save least is expected to save; 0 without one."""
-        values = self._weighed()
-        row = self._hazard.least(self._columns, values)
-        return float(values[row]) if row >= 0 else 0.0
+        self._rate()
+        row = self._hazard.least(self._columns, self._served)
+        return self._value(row) if row >= 0 else 0.0
 
     def forecast(self) -> TreeForecast:
         """Return the known states as a tree, see `tree_forecast`. Nothing is changed."""
-        self._rate_all()
+        self._rate()
         return tree_forecast(self._branches, self._rates, self._state)
 
     def order(self) -> Iterator[int]:
         """Yield the live states, the one expected to save least first, of equal ones the lowest id.
 
-        One scan for the first, which is often all that is asked for, O(n log n) for the rest. The
-        order is that of the first call to `next`.
+        One scan for the first, which is often all that is asked for, O(n log n) for the rest, whose
+        order is that of the second call to `next`.
         """
         if not self.links.row:
             return
-        values = self._weighed()
-        first = self._state[self._hazard.least(self._columns, values)]
+        self._rate()
+        first = self._state[self._hazard.least(self._columns, self._served)]
         yield first
-        yield from sorted(
-            (state for state in self.links.row if state != first),
-            key=lambda state: (values[self.links.row[state]], state),
-        )
+        self._rate()
+        values = {state: self._value(row) for state, row in self.links.row.items()}
+        values.pop(first, None)
+        yield from sorted(values, key=lambda state: (values[state], state))
 
     def cut(self, branch: int, depth: int) -> None:
         """Forget the states that do not live deeper than `depth` on a branch.
@@ -285,22 +303,20 @@ class KnownStates:
         self._columns.model[of_model] = 0
         live = np.flatnonzero(of_model & self._columns.live)
         self._hazard.scale(self._columns, live, self.now)
-        self._rated_at, self._is_stale = -1.0, True
+        self._rated_at = _NEVER
 
-    def _weighed(self) -> NDArray[np.float64]:
-        """Return what each live state is expected to save: its gap, times all that it serves."""
-        if self._is_stale:
-            self._rate_all()
-            # A new array: an order that is being read keeps the old one.
-            self._values = np.zeros(len(self._rates))
-            self._hazard.weigh(self._columns, self._rates, self._values)
-            self._is_stale = False
-        return self._values
-
-    def _rate_all(self) -> None:
+    def _rate(self) -> None:
+        """Bring the rates up to now, those that became known since the last time included."""
+        self._scale_unrated()
         if self._rated_at != self.now:
-            self._hazard.rates(self._columns, self.now, self._rates)
+            self._hazard.rates(self._columns, self.now, self._rates, self._served)
             self._rated_at = self.now
+
+    def _scale_unrated(self) -> None:
+        if self._unrated:
+            self._hazard.scale(self._columns, np.array(list(self._unrated)), self.now)
+            self._unrated.clear()
+            self._rated_at = _NEVER
 
     def _new_row(self) -> int:
         if not self._free:
@@ -308,7 +324,7 @@ class KnownStates:
             grown = max(2 * size, 256)
             self._columns = lengthened(self._columns, grown)
             self._rates = np.concatenate((self._rates, np.zeros(grown - size)))
-            self._values = np.concatenate((self._values, np.zeros(grown - size)))
+            self._served = np.concatenate((self._served, np.zeros(grown - size)))
             self._positions += [(_NOWHERE, 0)] * (grown - size)
             self._free = list(range(grown - 1, size - 1, -1))
         return self._free.pop()
@@ -323,11 +339,14 @@ class KnownStates:
                 self._forget(row)
 
     def _forget(self, row: int) -> None:
+        if row in self._unrated:
+            del self._unrated[row]
+        elif self._rated_at == self.now:
+            self._serve([row], int(self._columns.nearest[row]), -1)
         branch, depth = self._positions[row]
         self._positions[row] = (_NOWHERE, 0)
         self._columns.known[row] = False
         self._columns.nearest[row] = -1
-        self._is_stale = True
         self._free.append(row)
         del self._by_age[row]
         self._losses.pop(row, None)
