@@ -41,6 +41,9 @@ from tree_placement.policy import PolicySettings, SparsePolicy
 
 GRID = 64
 ROWS = 2
+SERVERS = {"stock-python": "python", "stock-rust": "rust", "sparse": "python"}
+"""The caches by name, each with the core of SGLang's tree that it runs on."""
+
 OPERATIONS = ("match", "prepare", "publish", "release", "evict")
 EXTENDED = (
     (SparseRadixCache, ("match_prefix", "checkpoint_into_tree", "on_release")),
@@ -258,27 +261,32 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--states", type=int, default=1_000, help="state slots of the tree")
     parser.add_argument("--requests", type=int, default=500, help="requests measured")
     parser.add_argument("--seed", type=int, default=0, help="seed of the prompts")
+    parser.add_argument(
+        "--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="default: all"
+    )
     given = parser.parse_args()
     for name in ("nodes", "states", "requests"):
         if getattr(given, name) < 1:
             parser.error(f"--{name}: got {getattr(given, name)}; need at least 1")
+    if given.servers[0] == "stock-rust":
+        parser.error("--servers: got stock-rust first; need another before it, to grow as many")
     return given
 
 
 def main() -> None:
-    """Measure stock on its Python and Rust core and ours, one after the other."""
+    """Measure the caches one after the other."""
     given = arguments()
     kv_tokens = 300 * (given.nodes + given.requests) + 1_000_000
     print("microseconds of the scheduler's thread per request", flush=True)
     served, own = None, OwnTime()
-    for name, core in (("stock, Python", "python"), ("stock, Rust", "rust"), ("sparse", "python")):
+    for name in given.servers:
         try:
-            pools = build(name, core, given.states, kv_tokens, own)
+            pools = build(name, SERVERS[name], given.states, kv_tokens, own)
         except (ImportError, FileNotFoundError) as error:
             print(f"{name}: not measured, its core does not load: {error}")
             continue
         workload = Workload(given.seed, documents=max(given.nodes // 50, 1))
-        same = served if name == "stock, Rust" else None
+        same = served if name == "stock-rust" else None
         served = grow(pools, workload, given.nodes, given.states, same)
         clock, added = Clock(), []
         own.take()

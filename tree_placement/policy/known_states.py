@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import log
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tree_placement._check import invalid
 from tree_placement.policy.branches import Branch, Branches, PathPart
@@ -167,10 +166,10 @@ class KnownStates:
         for each in (state, *below):
             columns.gap[self.links.row[each]] = self.links.gap(each)
 
-    def _serve(self, rows: Sequence[int] | NDArray[np.int64], before: int, after: int) -> None:
+    def _serve(self, rows: Sequence[int], before: int, after: int) -> None:
         """Let some states have another live one nearest, by its row, or -1."""
         self._columns.nearest[rows] = after
-        moved = float(self._rates[rows].sum())
+        moved = sum(map(self._rates.item, rows))
         if before >= 0:
             self._served[before] = max(self._served[before] - moved, 0.0)
         if after >= 0:
@@ -210,7 +209,7 @@ class KnownStates:
         columns = self._columns
         self._losses[row] = Loss(reason, value, value, self.now)
         columns.live[row] = False
-        served = np.flatnonzero(columns.nearest == row)
+        served = np.flatnonzero(columns.nearest == row).tolist()
         self._serve(served, row, self.links.row[above] if above is not None else -1)
         for each in below:
             columns.gap[self.links.row[each]] = self.links.gap(each)

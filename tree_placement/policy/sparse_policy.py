@@ -344,7 +344,7 @@ class SparsePolicy:
     def _of_now(self, planned: PlannedState) -> NewState:
         """Return what is known of a planned state, apart from a namespace that was forgotten."""
         model = self._namespaces.row_of(planned.new.model, planned.new.era)
-        return planned.new._replace(model=model)
+        return planned.new if planned.new.model == model else planned.new._replace(model=model)
 
     def _namespace(self, name: str) -> Namespace:
         return self._namespaces.use(name, self._states.forget_model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -133,8 +134,10 @@ def next_to_admit(
     True
     """
 
+    depths = [start, *sorted(taken)]
+
     def above(state: PlannedState) -> int:
-        return max((depth for depth in taken if depth < state.depth), default=start)
+        return depths[bisect_left(depths, state.depth, lo=1) - 1]
 
     best = max(waiting, key=lambda state: state.rate * (state.depth - above(state)))
     return best, above(best)
