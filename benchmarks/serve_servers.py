@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from rich.console import Console
@@ -130,17 +131,25 @@ def served(
     variants: Sequence[Variant],
     prompts: Sequence[Sequence[int]],
     new_tokens: int,
+    repeat: int = 0,
 ) -> list[Measured]:
-    """Send each prompt to all servers, which take turns to be first, so that noise hits all."""
+    """Send each prompt to all servers, which take turns to be first, so that noise hits all.
+
+    A `repeat` above 0 begins with empty caches, and in a namespace of its own.
+    """
     measured = [Measured(variant) for variant in variants]
     pairs = list(zip(servers, measured, strict=True))
+    namespace = f"repeat {repeat}" if repeat else None
     for server, own in pairs:
+        if repeat:
+            server.flush_cache()
         told = server.state().get("sparse")
         own.earlier = told["counters"]["prompts"] if told is not None else 0
     for number, prompt in enumerate(track(prompts, description="requests")):
-        first = number % len(pairs)
+        first = (number + repeat) % len(pairs)
         for server, own in pairs[first:] + pairs[:first]:
-            own.answers.append(server.complete(prompt, new_tokens, top=TOP))
+            answer = server.complete(prompt, new_tokens, top=TOP, extra_key=namespace)
+            own.answers.append(answer)
         for own in measured[1:]:
             own.compare(measured[0])
     for server, own in pairs:
@@ -149,6 +158,25 @@ def served(
         if told is not None:
             own.states, own.counters = told["states"], told["counters"]
     return measured
+
+
+def typical(repeats: Sequence[Measured]) -> Measured:
+    """Return what one server did, as the first time, but for medians of the times of each answer,
+    and every answer unlike the first server's counted."""
+    first = repeats[0]
+    return replace(
+        first,
+        answers=[
+            answers[0]._replace(
+                first_token=median(each.first_token for each in answers),
+                total=median(each.total for each in answers),
+            )
+            for answers in zip(*(each.answers for each in repeats), strict=True)
+        ],
+        differing=sum(each.differing for each in repeats),
+        worst=max(each.worst for each in repeats),
+        peak_memory=repeats[-1].peak_memory,
+    )
 
 
 def chunk_of(server: Server) -> int:

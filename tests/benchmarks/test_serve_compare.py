@@ -26,7 +26,7 @@ from serve_prediction import (
 )
 from serve_prompts import book_prompts, document_prompts, trace_prompts
 from serve_report import Comparison, print_report
-from serve_servers import VARIANTS, Measured, Timed
+from serve_servers import VARIANTS, Measured, Timed, typical
 
 from sglang_sparse.demo.server import Completion, Likely
 from tree_placement.cost import PrefillCost
@@ -163,6 +163,18 @@ def test_the_fitted_time_is_the_one_that_made_the_pairs() -> None:
     answers = [answer(prompt, hit) for prompt, hit in zip(prompts(), [0, *[448] * 11], strict=True)]
     assert prefill.restoring(answers) == pytest.approx(0.003)
     assert prefill.restoring(answers[:1]) is None
+
+
+def test_of_repeats_the_median_time_of_each_request_counts() -> None:
+    runs = []
+    for slower in (1.0, 3.0, 2.0):
+        answers = [answer([7] * length, 0) for length in (100, 900)]
+        slow = [each._replace(first_token=slower * each.first_token) for each in answers]
+        runs.append(Measured(VARIANTS[0], slow, differing=int(slower == 3.0), worst=slower))
+    found = typical(runs)
+    assert found.first_tokens == [2 * TRUE.seconds(0, length) for length in (100, 900)]
+    assert (found.differing, found.worst) == (1, 3.0), "one that differs is not outvoted"
+    assert typical(runs[:1]) == runs[0]
 
 
 def test_the_report_says_how_far_the_replay_is(capsys: pytest.CaptureFixture[str]) -> None:
