@@ -30,7 +30,7 @@ from tree_placement.replay.states import State
 BLOCK, GRID, SLOTS = 4, 8, 6
 
 
-class Whimsical:
+class Whimsical(ReplayPolicy):
     """Writes and evicts at random, and may evict what the same request wrote."""
 
     def __init__(self, seed: int) -> None:
@@ -142,7 +142,7 @@ def test_false_certificates_are_seen() -> None:
             checked_hits(trace, GRID, SLOTS, claimed)
 
 
-class Writes:
+class Writes(ReplayPolicy):
     """Writes states at given depths of the first request."""
 
     def __init__(self, *depths: int) -> None:

@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 from test_replay import BLOCK, GRID, lines_of, random_trace
 
+from tree_placement.policy import PolicySettings, SparsePolicy
 from tree_placement.replay import Budget, Request, Served, Trace, replay
 from tree_placement.replay.policies import policy_named
+from tree_placement.replay.policies.sparse import SparseReplay
+from tree_placement.replay.simulator import Simulator
+from tree_placement.replay.tree import BlockTree
 
 KV_TOKENS = 160
 
@@ -130,3 +134,34 @@ def test_a_radix_tree_of_another_size_is_seen() -> None:
     trace, tree = short_trace(1), RadixTree(KV_TOKENS + random.Random(1).randrange(40, 80))
     served = served_densely(trace, KV_TOKENS)
     assert [each.overlap for each in served] != [tree.overlap(each) for each in trace.requests]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_policy_knows_no_state_where_tokens_were_dropped(seed: int) -> None:
+    trace = random_trace(seed)
+    policy = SparsePolicy(PolicySettings(grid=GRID))
+    budget = Budget(slots=4, grid=GRID, kv_tokens=KV_TOKENS)
+    simulator = Simulator(trace.block, budget, SparseReplay(policy))
+    for request in trace.requests:
+        simulator.serve(request)
+        held: dict[int, int] = {}
+        for segment in simulator.tree._segments.values():
+            held[segment.branch] = max(held.get(segment.branch, 0), segment.end)
+        served = simulator.cache.segments[0][0]
+        held[served.branch] = max(held.get(served.branch, 0), served.end)
+        for branch in policy._states._branches:
+            assert max(branch.depths, default=0) <= held.get(branch.id, 0)
+
+
+def test_what_follows_a_cut_is_a_branch_of_its_own() -> None:
+    tree = BlockTree(BLOCK)
+    ends = [Request(3 * BLOCK, (0, 1, 2)), Request(5 * BLOCK, (0, 1, 2, 3, 4))]
+    first, second = (tree.insert(each, tree.match(each)) for each in ends)
+    assert first is not None
+    assert second is not None
+    assert second.branch == first.branch, "it went on from the very end"
+    tree.cut(second, second.begin)
+    other = Request(4 * BLOCK, (0, 1, 2, 7))
+    third = tree.insert(other, tree.match(other))
+    assert third is not None
+    assert third.branch != first.branch

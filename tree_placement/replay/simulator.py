@@ -7,7 +7,7 @@ grid depths. The simulator sees to it that no policy does what a cache could not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -86,6 +86,11 @@ class ReplayPolicy(Protocol):
 
     def forget(self, state: State) -> None:
         """Take note that a state goes: evicted by the policy itself, or with its KV."""
+
+    def cut(self, path: Iterable[tuple[Segment, int]]) -> None:
+        """Take note that the tree dropped the tokens below the end of a path, the states there
+        being gone already; most policies have nothing to note."""
+        return
 
 
 class Cache:
@@ -264,6 +269,7 @@ class Simulator:
                 on_leaf = self.cache.live.on(leaf)
                 for state in [on_leaf[each] for each in on_leaf if each > depth]:
                     self.cache.evict(state)
+                self._policy.cut(Match(depth, leaf).path())
         path = list(match.path())
         segment = self.tree.insert(request, match)
         if segment is not None:

@@ -22,7 +22,8 @@ class Segment:
     `branch` is one number for prompts that each went on from the very end of the one before;
     `prompt_length` is the length of the prompt that added the segment, and `level` the number of
     segments above it.
-    `joints` are the depths where others hang from it, rising, one for each.
+    `joints` are the depths where others hang from it, rising, one for each; `is_cut` tells that
+    more followed its end, which is gone.
     """
 
     parent: Segment | None
@@ -33,6 +34,7 @@ class Segment:
     prompt_length: int
     blocks: Sequence[int]
     joints: list[int] = field(default_factory=list)
+    is_cut: bool = False
 
 
 class Match(NamedTuple):
@@ -102,15 +104,19 @@ class BlockTree:
         for block in segment.blocks[depth // self.block : segment.end // self.block]:
             del self._segments[block]
         segment.end = depth
-        if depth == segment.begin and segment.parent is not None:
-            segment.parent.joints.remove(depth)
+        segment.is_cut = True
+        parent = segment.parent
+        if depth == segment.begin and parent is not None:
+            parent.joints.remove(depth)
+            parent.is_cut = parent.is_cut or depth == parent.end
 
     def _branch(self, match: Match) -> int:
         """Return the branch of what is added: the one it goes on from, else a new one."""
         parent = match.segment
         if parent is not None:
             last = parent.end // self.block * self.block
-            if match.tokens == last and (not parent.joints or parent.joints[-1] < last):
+            goes_on = match.tokens == last and not parent.is_cut
+            if goes_on and (not parent.joints or parent.joints[-1] < last):
                 return parent.branch
         self._branches += 1
         return self._branches

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tree_placement.replay.policies.placements import end, junction, union
 from tree_placement.replay.policies.rules import Eviction, RulePolicy
-from tree_placement.replay.simulator import Arrival, Budget, Cache
+from tree_placement.replay.simulator import Arrival, Budget, Cache, ReplayPolicy
 from tree_placement.replay.states import State
 
 ALPHAS = (0.0, 0.25, 0.5, 1.0, 2.0)
@@ -18,7 +18,7 @@ LONGEST_WINDOW = 1_000
 _ADMITTED = union(end, junction)
 
 
-class Marconi:
+class Marconi(ReplayPolicy):
     """Evicts the least of recency + alpha times efficiency, with an alpha that it tunes itself.
 
     Efficiency is the compute that a state saves for its memory: with states of one size the gap,

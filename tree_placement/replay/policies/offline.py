@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tree_placement.replay.foresight import Use, best_uses, possible_uses
-from tree_placement.replay.simulator import Arrival, Budget, Cache, replay
+from tree_placement.replay.simulator import Arrival, Budget, Cache, ReplayPolicy, replay
 from tree_placement.replay.states import State
 from tree_placement.replay.trace import Trace
 
@@ -33,7 +33,7 @@ def offline_plan(trace: Trace, budget: Budget) -> OfflinePlan:
     return OfflinePlan(feasible, slots)
 
 
-class OfflinePlan:
+class OfflinePlan(ReplayPolicy):
     """Carries out the best uses of the slots, and puts what slots are over to other uses.
 
     A use cannot be carried out where the request that should write its state resumes below it. That

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from tree_placement.replay.simulator import Arrival, Cache
+from tree_placement.replay.simulator import Arrival, Cache, ReplayPolicy
 from tree_placement.replay.states import State
 
 Placement: TypeAlias = Callable[[Arrival, Cache], Iterable[int]]
@@ -15,7 +15,7 @@ Eviction: TypeAlias = Callable[[Arrival, Cache], State]
 """Which state goes when one is to be written and no slot is free."""
 
 
-class RulePolicy:
+class RulePolicy(ReplayPolicy):
     """Writes what one rule places, from the root down, and evicts by another, one at a time.
 
     Parameters

@@ -12,12 +12,12 @@ from tree_placement.policy import (
     Visit,
     next_to_admit,
 )
-from tree_placement.replay.simulator import Arrival, Cache
+from tree_placement.replay.simulator import Arrival, Cache, ReplayPolicy
 from tree_placement.replay.states import State
 from tree_placement.replay.tree import Segment
 
 
-class SparseReplay:
+class SparseReplay(ReplayPolicy):
     """Runs a `SparsePolicy`: observe, plan, take slots, publish what was written, bound the path.
 
     Parameters
@@ -76,6 +76,10 @@ class SparseReplay:
         """Take note that a state goes."""
         del self._live[state.id]
         self._policy.remove(state.id)
+
+    def cut(self, path: Iterable[tuple[Segment, int]]) -> None:
+        """Forget what is known of tokens that the tree dropped."""
+        self._policy.cut(_parts(path))
 
     def _admit(
         self, cache: Cache, path: tuple[PathPart, ...], waiting: list[PlannedState], start: int
