@@ -4,7 +4,9 @@ No model runs: requests are matched, prepared, published and released on SGLang'
 in a tree that is grown to the given size first, with every state slot in use. `prepare` is where
 ours plans and takes slots (and gives up states for them), `publish` where it splits and attaches.
 `added` is the time inside ours alone, without what it calls of the methods that it extends: what
-runs in a stock server as well is not in it, what it asks of SGLang's tree beyond that is.
+runs in a stock server as well is not in it, what it asks of SGLang's tree beyond that is, and so is
+the time to give up states, which stock's own eviction does for it. `more than stock-python` is the
+difference of the whole, both on the same core.
 
     PYTHONPATH=.:kernels python benchmarks/bench_scheduler.py --nodes 10000 --states 1000
 """
@@ -22,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sglang.srt.environ import envs
 from sglang.srt.managers.schedule_batch import FINISH_LENGTH, Req, ScheduleBatch
 from sglang.srt.mem_cache.allocation import alloc_req_slots
@@ -240,8 +243,11 @@ def live_states(pools: Pools) -> int:
     return int(pools.cache.mamba_evictable_size() + pools.cache.mamba_protected_size())
 
 
-def report(pools: Pools, clock: Clock, added: list[float]) -> None:
-    """Print one row an operation, and one of what ours added."""
+def report(
+    pools: Pools, clock: Clock, added: list[float], stock: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Print one row an operation, and for ours one of what it added, and the difference to `stock`,
+    the microseconds of each of its requests; return those of these."""
     arena = getattr(pools.cache.tree_core, "_node_arena", ())
     head = f"{pools.name} ({len(arena) or 'unknown'} nodes, {live_states(pools)} states)"
     print(f"{head:<44}{'p50':>9}{'p99':>9}{'mean':>9}", flush=True)
@@ -250,6 +256,11 @@ def report(pools: Pools, clock: Clock, added: list[float]) -> None:
     for name, values in rows + [("added", added)] * (pools.name == "sparse"):
         p50, p99 = np.percentile(values, (50, 99))
         print(f"  {name:<42}{p50:>9.0f}{p99:>9.0f}{np.mean(values):>9.0f}")
+    if pools.name == "sparse" and stock is not None:
+        p50, p99 = np.percentile(totals, (50, 99)) - np.percentile(stock, (50, 99))
+        mean = np.mean(totals) - np.mean(stock)
+        print(f"  {'more than stock-python':<42}{p50:>9.0f}{p99:>9.0f}{mean:>9.0f}")
+    return np.asarray(totals)
 
 
 def arguments() -> argparse.Namespace:
@@ -278,7 +289,9 @@ def main() -> None:
     given = arguments()
     kv_tokens = 300 * (given.nodes + given.requests) + 1_000_000
     print("microseconds of the scheduler's thread per request", flush=True)
-    served, own = None, OwnTime()
+    served: int | None = None
+    stock: NDArray[np.float64] | None = None
+    own = OwnTime()
     for name in given.servers:
         try:
             pools = build(name, SERVERS[name], given.states, kv_tokens, own)
@@ -295,7 +308,8 @@ def main() -> None:
             added.append(own.take())
             progress(f"{name}: {number + 1} of {given.requests} requests")
         progress("")
-        report(pools, clock, added)
+        totals = report(pools, clock, added, stock)
+        stock = totals if name == "stock-python" else stock
 
 
 if __name__ == "__main__":
