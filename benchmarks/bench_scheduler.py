@@ -208,14 +208,20 @@ def serve(pools: Pools, tokens: array[int], clock: Clock, *, evict: bool = True)
         pools.prepare(batch, req)
     for _, capture in batch.__dict__.get(ATTRIBUTE, ()):
         cache.mark_written(req, capture)
-    # As the scheduler does around a batch's results: one free for all of them.
-    kv.free_group_begin()
     with clock.measure("publish"):
         checkpoint_kv_cache(req, cache)
     req.finished_reason = FINISH_LENGTH(length=0)
     with clock.measure("release"):
         release_kv_cache(req, cache, checkpoint=True)
-    kv.free_group_end()
+
+
+@contextmanager
+def freed_together(pools: Pools) -> Iterator[None]:
+    """Free KV once at the end, as the scheduler does around a batch's results: each free copies the
+    list of all that is free."""
+    pools.kv.free_group_begin()
+    yield
+    pools.kv.free_group_end()
 
 
 def progress(text: str) -> None:
@@ -229,11 +235,12 @@ def grow(pools: Pools, workload: Workload, nodes: int, states: int, requests: in
     served = 0
     arena = getattr(pools.cache.tree_core, "_node_arena", None)
     while served < requests if requests is not None else arena is None or len(arena) < nodes:
-        serve(pools, workload.prompt(), Clock(), evict=False)
-        served += 1
-        if served % 100 == 0:
-            size = len(arena) if arena is not None else served
-            progress(f"{pools.name}: growing, {size} nodes, {live_states(pools)} states")
+        with freed_together(pools):
+            for _ in range(min(100, requests - served) if requests is not None else 100):
+                serve(pools, workload.prompt(), Clock(), evict=False)
+                served += 1
+        size = len(arena) if arena is not None else served
+        progress(f"{pools.name}: growing, {size} nodes, {live_states(pools)} states")
     assert live_states(pools) > states // 2, "too few states: pass more nodes or fewer states"
     return served
 
@@ -304,7 +311,8 @@ def main() -> None:
         clock, added = Clock(), []
         own.take()
         for number in range(given.requests):
-            serve(pools, workload.prompt(), clock)
+            with freed_together(pools):
+                serve(pools, workload.prompt(), clock)
             added.append(own.take())
             progress(f"{name}: {number + 1} of {given.requests} requests")
         progress("")

@@ -1,6 +1,6 @@
 """How near the optimum the states are that a server keeps, on a star, a comb and general trees.
 
-    python benchmarks/serve_trees.py --slots 20 --prompts 600
+    python benchmarks/serve_trees.py --slots 20 --prompts 1000
 
 Prompts are drawn from trees whose weights are known, each for itself, and sent to the sparse server
 over HTTP. At several moments of the second half `GET /sparse/placement` tells the states it keeps,
@@ -75,7 +75,7 @@ def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     names = [each.name for each in workloads(seed=0)]
     add = parser.add_argument
     add("--trees", nargs="+", choices=names, default=names, help="default: all")
-    add("--prompts", type=int, default=600, help="of each tree (default: %(default)s)")
+    add("--prompts", type=int, default=1000, help="of each tree (default: %(default)s)")
     add("--slots", type=int, default=20, help="slots of the whole pool (default: %(default)s)")
     add("--moments", type=int, default=12, help="to look at each (default: %(default)s)")
     add("--seed", type=int, default=0, help="of trees and prompts (default: %(default)s)")
