@@ -316,6 +316,18 @@ def test_figures_are_written_whole_and_old_ones_replaced(tmp_path, monkeypatch, 
     assert (out / "budget.svg").read_text() == "budget svg"
 
 
+def test_a_reader_that_goes_away_gets_no_traceback(tmp_path) -> None:
+    file = written(tmp_path, "w.csv", rows(PAIRS))
+    command = [sys.executable, "-m", "tree_placement", "solve", "--weights", file, "--budget", "3"]
+    read, write = os.pipe()
+    os.close(read)
+    with subprocess.Popen(command, stdout=write, stderr=subprocess.PIPE, text=True) as process:
+        os.close(write)
+        _, said = process.communicate()
+    assert said == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing_behind(tmp_path, number: int) -> None:
     out = tmp_path / "new"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +11,7 @@ from tree_placement.cli import figures, pareto, replay, solve
 from tree_placement.cli.interrupts import Interrupted, interruptible
 from tree_placement.cli.parser import BAD_INPUT, OneLineParser
 
+UNREAD = 128 + signal.SIGPIPE
 EPILOG = "exit status: 0 done, 2 bad input (one line says which), 130 interrupted"
 
 
@@ -18,9 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with interruptible():
             given.run(given)
+            sys.stdout.flush()
     except Interrupted as interrupted:
         print("interrupted: no file is left half-written", file=sys.stderr)
         return interrupted.status
+    except BrokenPipeError:
+        # Whoever read the output has gone; what is left of it is not written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
