@@ -171,6 +171,21 @@ def test_of_equal_values_the_lowest_id_goes_first() -> None:
     assert list(states.order()) == [3, 5, 7]
 
 
+def test_an_order_stays_that_of_its_first_call() -> None:
+    states = states_of()
+    for state, depth in ((1, 64), (2, 640), (3, 704)):
+        states.add(state, (PathPart(0, 704),), depth, new())
+    states.add(4, (PathPart(5, 320),), 320, new())
+    before = list(states.order())
+    assert before[:2] == [1, 3]
+    order = states.order()
+    states_seen = [next(order)]
+    states.remove(1)
+    states.remove(2)
+    assert list(states.order()) == [4, 3], "what stays serves more now"
+    assert states_seen + list(order) == before
+
+
 def test_a_state_that_lives_is_not_added_again() -> None:
     states = states_of()
     path = (PathPart(1, 640),)

@@ -46,7 +46,7 @@ def test_a_restarted_policy_begins_with_what_the_last_one_learned(tmp_path: Path
         b"cos\nsystem\n(S'touch ran'\ntR.",
         taught(9).statistics()[:-1],
         taught(9).statistics() + b"\0",
-        taught(9).statistics().replace(b"TPSP\1", b"TPSP\2"),
+        taught(9).statistics().replace(b"TPSP\2", b"TPSP\1"),
         taught(9, PolicySettings(grid=128)).statistics(),
     ],
     ids=["empty", "foreign", "pickle", "torn", "longer", "other version", "other grid"],

@@ -270,18 +270,20 @@ class KnownStates:
     def order(self) -> Iterator[int]:
         """Yield the live states, the one expected to save least first, of equal ones the lowest id.
 
-        One scan for the first, which is often all that is asked for, O(n log n) for the rest, whose
-        order is that of the second call to `next`.
+        One scan for the first, which is often all that is asked for, O(n log n) for the rest. The
+        order is that of the first call to `next`.
         """
         if not self.links.row:
             return
         self._rate()
-        first = self._state[self._hazard.least(self._columns, self._served)]
-        yield first
-        self._rate()
-        values = {state: self._value(row) for state, row in self.links.row.items()}
-        values.pop(first, None)
-        yield from sorted(values, key=lambda state: (values[state], state))
+        columns = self._columns
+        live, states = columns.live.copy(), columns.state.copy()
+        values = columns.gap * self._served
+        first = int(self._hazard.least(columns, self._served))
+        yield int(states[first])
+        live[first] = False
+        rows = np.flatnonzero(live)
+        yield from states[rows[np.lexsort((states[rows], values[rows]))]].tolist()
 
     def cut(self, branch: int, depth: int) -> None:
         """Forget the states that do not live deeper than `depth` on a branch.
