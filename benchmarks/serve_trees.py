@@ -83,7 +83,11 @@ def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--new-tokens", type=int, default=1, help="to generate (default: %(default)s)")
     add("--model-path", type=Path, help="default: the tiny model")
     add("sparse_flags", nargs="*", help="further flags of the server, after --")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    for name, fewest in (("slots", HELD + 1), ("moments", 1), ("prompts", 2 * given.moments)):
+        if getattr(given, name) < fewest:
+            parser.error(f"--{name}: got {getattr(given, name)}; need at least {fewest}; pass more")
+    return given
 
 
 if __name__ == "__main__":

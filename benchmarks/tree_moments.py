@@ -54,7 +54,7 @@ class Watched(NamedTuple):
     @property
     def ratio(self) -> float:
         """What is kept over the exact placement, on the forecast."""
-        return self.mean(lambda at: at.forecast.cost) / self.mean(lambda at: at.forecast.exact)
+        return over(self.mean(lambda at: at.forecast.cost), self.mean(lambda at: at.forecast.exact))
 
     @property
     def is_close(self) -> bool:
@@ -65,6 +65,13 @@ class Watched(NamedTuple):
     def control_is_far(self) -> bool:
         """Whether random states are not close: else closeness says nothing."""
         return self.mean(lambda at: at.random) > CLOSE * self.mean(lambda at: at.forecast.exact)
+
+
+def over(cost: float, exact: float) -> float:
+    """Return a cost over the exact placement's, 1 where both are nothing."""
+    if cost == exact:
+        return 1.0
+    return cost / exact if exact > 0.0 else float("inf")
 
 
 def moment_of(server: Server, workload: TreeWorkload, slots: int) -> Moment:

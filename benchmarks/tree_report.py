@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from tree_moments import CLOSE, Moment, Watched
+from tree_moments import CLOSE, Moment, Watched, over
 
 from tree_placement.tree import Optimality, classify
 
@@ -44,14 +44,14 @@ def _extremes(watched: Watched) -> str:
 
 def _true_ratio(watched: Watched) -> str:
     exact = watched.mean(lambda at: at.truth.exact)
-    return f"{watched.mean(lambda at: at.truth.cost) / exact:.3f}"
+    return f"{over(watched.mean(lambda at: at.truth.cost), exact):.3f}"
 
 
 def _saved(which: Callable[[Moment], Optimality]) -> Callable[[Watched], str]:
     def share(watched: Watched) -> str:
         found = list(map(which, watched.moments))
         most = sum(each.without - each.exact for each in found)
-        return f"{sum(each.without - each.cost for each in found) / most:.2%}"
+        return f"{over(sum(each.without - each.cost for each in found), most):.2%}"
 
     return share
 

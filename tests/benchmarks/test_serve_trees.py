@@ -194,3 +194,20 @@ def test_the_arguments_have_their_defaults() -> None:
     given = serve_trees._arguments([])
     assert given.trees == [each.name for each in workloads(seed=0)]
     assert given.moments <= given.prompts // 2
+
+
+@pytest.mark.parametrize("wrong", [["--moments", "0"], ["--prompts", "10"], ["--slots", "3"]])
+def test_too_few_of_anything_is_said_before_a_server_starts(
+    wrong: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        serve_trees._arguments(wrong)
+    assert ended.value.code == 2
+    assert f"{wrong[0]}: got {wrong[1]}; need at least" in capsys.readouterr().err
+
+
+def test_where_nothing_is_left_to_compute_the_ratio_is_one() -> None:
+    found = Optimality(TreeShape.STAR, 4, without=900.0, cost=0.0, apart=0.0, exact=0.0)
+    nothing = Watched(WORKLOADS[0], [Moment(45, found, 0.0, found, 0.0)], prompts=300, slots=17)
+    assert nothing.ratio == 1.0
+    print_report([nothing])

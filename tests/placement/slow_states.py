@@ -109,12 +109,12 @@ class SlowStates:
         uses = max(fewest for fewest in FEWEST_USES if fewest <= known.uses)
         succession = (uses + 1) / (min(known.skips, 3) + 1)
         aging = prior * succession / (self.now - known.passed + FIRST_AGE)
-        steady = (known.uses + 0.5) / (self.now - known.written + 0.5 / FIRST_RATE)
+        steady = (known.uses + 0.5) / (self.now - known.written + 0.5 / (known.share * FIRST_RATE))
         return float(min((aging + steady) / 2, 1.0))
 
     def rate_of_new(self, share: float) -> float:
         """The rate of a position that becomes known now."""
-        return (share / FIRST_AGE + FIRST_RATE) / 2
+        return share * (1 / FIRST_AGE + FIRST_RATE) / 2
 
     def served(self) -> dict[int | None, list[Position]]:
         """The known positions at which prompts resume from each live state; None: from none."""

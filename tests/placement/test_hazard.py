@@ -173,7 +173,8 @@ def test_the_steady_hazard_is_the_mean_rate_of_uses(seed: int) -> None:
     known = columns.known
     uses, life = columns.uses[known], now - columns.written[known]
     rates = rates_of(columns, now, weights, STEADY)
-    np.testing.assert_allclose(rates, (uses + 0.5) / (life + 0.5 / FIRST_RATE), rtol=1e-12)
+    mean = np.exp(columns.prior[known]) * FIRST_RATE
+    np.testing.assert_allclose(rates, (uses + 0.5) / (life + 0.5 / mean), rtol=1e-12)
     odds = draw.uniform(-2.0, 2.0)
     share = 1.0 / (1.0 + exp(-odds))
     mixed = rates_of(columns, now, weights, records_of(odds))
@@ -197,8 +198,9 @@ def test_the_odds_are_those_of_two_poisson_likelihoods(seed: int) -> None:
     for model in range(MODELS):
         for kind in StateKind:
             mine = (columns.model[known] == model) & (columns.kind[known] == kind)
-            exposure = BATCH * int(mine.sum())
-            assert kinds[model, _hazard_kernels._KIND_EXPOSURE + kind] == exposure
+            exposure = BATCH * float(np.exp(columns.prior[known][mine]).sum())
+            told = kinds[model, _hazard_kernels._KIND_EXPOSURE + kind]
+            assert told == pytest.approx(exposure)
             uses = sum(mine[known.tolist().index(row)] for row in used)
             assert kinds[model, _hazard_kernels._KIND_USES + kind] == uses
             every |= mine

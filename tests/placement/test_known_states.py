@@ -164,6 +164,21 @@ def test_values_follow_rates_that_are_learned(seed: int) -> None:
     assert untaught < 15, "the weights moved"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_looking_changes_nothing(seed: int) -> None:
+    """A twin that is never asked between two steps answers the same to the bit."""
+    looked_at, twin = (Both(seed, missed=10) for _ in range(2))
+    for step in range(300):
+        for each in (looked_at, twin):
+            each.step()
+        looked_at.states.forecast()
+        looked_at.states.least_value()
+        if step % 20 == 0:
+            assert list(looked_at.states.order()) == list(twin.states.order())
+            values = {each.states.value(s) for each in (looked_at, twin) for s in each.slow.live}
+            assert len(values) <= len(twin.slow.live)
+
+
 def test_of_equal_values_the_lowest_id_goes_first() -> None:
     states = states_of()
     for state in (7, 3, 5):

@@ -56,7 +56,7 @@ def test_the_second_start_is_warm(model_folder: Path, tmp_path: Path) -> None:
 
 def test_a_torn_file_costs_one_line(model_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "statistics"
-    file.write_bytes(b"TPSP\1\0\0\0 torn")
+    file.write_bytes(b"TPSP\2\0\0\0 torn")
     with started(model_folder, tmp_path, file) as server:
         server.wait_until_ready()
         log = server.log.read_text(errors="replace")

@@ -131,10 +131,10 @@ def _aging(scale: float, age: float) -> float:
 
 
 @compiled
-def _steady(life: float, uses: int, kind: int, records: Reals) -> float:
-    """Return the mean rate of a state's uses, a Gamma prior being that of its kind."""
+def _steady(life: float, uses: int, kind: int, prior: float, records: Reals) -> float:
+    """Return the mean rate of a state's uses, a Gamma prior being that of its kind and share."""
     exposure = records[_KIND_EXPOSURE + kind] + FIRST_EXPOSURE
-    mean = (records[_KIND_USES + kind] + FIRST_USES) / exposure
+    mean = math.exp(prior) * (records[_KIND_USES + kind] + FIRST_USES) / exposure
     return _bounded((uses + FIRST_USES) / (life + FIRST_USES / mean))
 
 
@@ -175,7 +175,7 @@ def scale(columns: Columns, rows: Integers, now: float, weights: Reals, records:
         aging = _scale(columns.prior[row], uses, factors, weights[model])
         columns.scale[row] = (1.0 - share) * aging
         life = now - columns.written[row]
-        columns.steady[row] = share * _steady(life, uses, kind, records[model])
+        columns.steady[row] = share * _steady(life, uses, kind, columns.prior[row], records[model])
 
 
 @compiled
@@ -208,8 +208,8 @@ def hazard_of_new(
     factors = np.empty(FAMILIES, np.int64)
     _factors(0.0, 0.0, 0.0, 0, 0, kind, origin, factors)
     share = _share_steady(kind, 0, records)
-    aging = _aging(_scale(prior, 0, factors, weights), 0.0)
-    return _bounded((1.0 - share) * aging + share * _steady(0.0, 0, kind, records))
+    aging = _scale(prior, 0, factors, weights) / FIRST_AGE
+    return _bounded((1.0 - share) * aging + share * _steady(0.0, 0, kind, prior, records))
 
 
 @compiled
@@ -224,7 +224,7 @@ def count_use(
         gradient[model, factors[i]] -= 1.0
     state_scale = _scale(columns.prior[row], uses, factors, weights[model])
     aging = _aging(state_scale, now - columns.passed[row])
-    steady = _steady(now - columns.written[row], uses, kind, records[model])
+    steady = _steady(now - columns.written[row], uses, kind, columns.prior[row], records[model])
     records[model, _odds_of(kind, uses)] += math.log(steady / aging)
     records[model, _KIND_USES + kind] += 1.0
 
@@ -248,12 +248,15 @@ def count_expected(
             aging = prompts * _aging(state_scale, now - columns.passed[row])
             for i in range(FAMILIES):
                 gradient[model, factors[i]] += aging
-            steady = prompts * _steady(now - columns.written[row], uses, kind, records[model])
+            steady = prompts * _steady(
+                now - columns.written[row], uses, kind, columns.prior[row], records[model]
+            )
             records[model, _odds_of(kind, uses)] += aging - steady
     # At the end, so that the rate of a kind is one for all its states.
     for row in range(columns.known.size):
         if columns.known[row]:
-            records[columns.model[row], _KIND_EXPOSURE + columns.kind[row]] += prompts
+            share = math.exp(columns.prior[row])
+            records[columns.model[row], _KIND_EXPOSURE + columns.kind[row]] += prompts * share
 
 
 @compiled

@@ -32,7 +32,8 @@ class Columns(NamedTuple):
     planned it. `model` is its namespace's row of weights, `nearest` the row of the live state that
     serves in its place: itself where it lives, -1 where none does. `gap` is in tokens, of live
     states; `prior` is the logarithm of the share of a path's overlaps that a forecast saw there.
-    `scale` over the age, and `steady`, add up to the hazard. `state` is the id of a live state.
+    `scale` over the age and `FIRST_AGE`, and `steady`, the shares of the two hazards in them,
+    add up to the hazard. `state` is the id of a live state.
     """
 
     written: Reals

@@ -3,7 +3,7 @@
 The *hazard* of a state is the expected number of times that the next prompt resumes from it. Two
 are weighed, b being the share of the second:
 
-    h = (1 - b) exp(w_1 + ... + w_F) / (age + FIRST_AGE) + b (uses + 1/2) / (life + 1 / (2 m)).
+    h = (1 - b) p exp(w_1 + ... + w_F) / (age + FIRST_AGE) + b (uses + 1/2) / (life + 1 / (2 m)).
 
 The first ages. It is a proportional hazard (Cox, "Regression Models and Life-Tables", 1972) over a
 Pareto-like base, age in prompts since one last passed the state. Each family of factors reads one
@@ -13,11 +13,14 @@ succession, (uses + 1) / (passes since + 1). They follow the gradient of the Poi
 what happened (uses less expected uses), by steps that shrink as evidence grows (Duchi, Hazan,
 Singer, "Adaptive Subgradient Methods", JMLR 2011).
 
+p is what a forecast saw of a path's overlaps at the state, to the power of 1 / (1 + uses), and 1
+for states that need no forecast.
+
 The second is steady: the mean rate of a state's uses over its life, given a Gamma prior of the mean
-rate m of its kind. The share b is the probability that it is the right one of the two, by how well
-each foresaw the uses of the states of the same kind with as many uses, and bounded so that traffic
-may change (Raftery, Karny, Ettler, "Online Prediction under Model Uncertainty via Dynamic Model
-Averaging", Technometrics 2010).
+rate m: that of its kind, times what a forecast saw there. The share b is the probability that it is
+the right one of the two, by how well each foresaw the uses of the states of the same kind with as
+many uses, and bounded so that traffic may change (Raftery, Karny, Ettler, "Online Prediction under
+Model Uncertainty via Dynamic Model Averaging", Technometrics 2010).
 
 States that do not live are watched too, else only what is kept would be seen to return.
 """
@@ -114,8 +117,8 @@ def describe(
 class HazardModel:
     """The weights of each namespace, learned from what its prompts resumed from.
 
-    Memory is three float64 a weight and namespace (about 75 KB each). Deterministic: the same calls
-    in the same order give the same bits.
+    Memory is three float64 a weight and namespace, and one a record (about 75 KB together).
+    Deterministic: the same calls in the same order give the same bits.
     """
 
     def __init__(self) -> None:
@@ -205,7 +208,8 @@ class HazardModel:
         if (size, size_of_records) != (self._weights.shape[1], self._records.shape[1]):
             raise decoder.damaged(f"{size} weights and {size_of_records} records")
         weights, evidence, gradient = decoder.reals(3 * size).reshape(3, size)
-        if not (np.isfinite(weights + gradient).all() and ((evidence >= 1.0).all())):
+        is_finite = bool(np.isfinite(weights + gradient + evidence).all())
+        if not (is_finite and (evidence >= 1.0).all()):
             raise decoder.damaged("weights that are not finite, or without evidence")
         records = decoder.reals(size_of_records)
         if not self._kernels().are_records(records):

@@ -340,10 +340,8 @@ class KnownStates:
                 self._forget(row)
 
     def _forget(self, row: int) -> None:
-        if row in self._unrated:
-            del self._unrated[row]
-        elif self._rated_at == self.now:
-            self._serve([row], int(self._columns.nearest[row]), -1)
+        self._unrated.pop(row, None)
+        self._rated_at = _NEVER
         branch, depth = self._positions[row]
         self._positions[row] = (_NOWHERE, 0)
         self._columns.known[row] = False
