@@ -12,6 +12,7 @@ from tree_prompts import GRID, TreeWorkload
 from sglang_sparse.demo.server import Server
 from sglang_sparse.placement import ROUTE, read_placement
 from tree_placement.tree import Optimality, PrefixTree, measure_optimality, tree_recompute
+from tree_placement.tree.optimality import over
 from tree_placement.tree.prefix_tree import State
 
 CLOSE = 1.05
@@ -65,13 +66,6 @@ class Watched(NamedTuple):
     def control_is_far(self) -> bool:
         """Whether random states are not close: else closeness says nothing."""
         return self.mean(lambda at: at.random) > CLOSE * self.mean(lambda at: at.forecast.exact)
-
-
-def over(cost: float, exact: float) -> float:
-    """Return a cost over the exact placement's, 1 where both are nothing."""
-    if cost == exact:
-        return 1.0
-    return cost / exact if exact > 0.0 else float("inf")
 
 
 def moment_of(server: Server, workload: TreeWorkload, slots: int) -> Moment:

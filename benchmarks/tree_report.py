@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from tree_moments import CLOSE, Moment, Watched, over
+from tree_moments import CLOSE, Moment, Watched
 
 from tree_placement.tree import Optimality, classify
+from tree_placement.tree.optimality import over
 
 
 def print_report(watched: Sequence[Watched]) -> None:

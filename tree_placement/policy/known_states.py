@@ -130,7 +130,7 @@ class KnownStates:
         columns.prior[row] = log(new.share)
         columns.uses[row] = columns.skips[row] = 0
         columns.kind[row], columns.origin[row], columns.model[row] = new.kind, new.origin, new.model
-        columns.nearest[row] = self._live_row_above(path)
+        columns.nearest[row] = next((each for each in self.on_path(path) if columns.live[each]), -1)
         columns.known[row] = True
         self._positions[row] = branch, depth
         branch.put(depth, row)
@@ -175,16 +175,6 @@ class KnownStates:
         if after >= 0:
             self._served[after] += moved
 
-    def _live_row_above(self, path: Sequence[PathPart]) -> int:
-        """Return the row of the deepest live state on a path, or -1."""
-        for part in path:
-            branch = self._branches.get(part.branch)
-            if branch is not None:
-                for row in branch.rows_down_to(part.depth):
-                    if row in self._state:
-                        return row
-        return -1
-
     def _check_new(self, state: int, row: int | None) -> None:
         if state in self.links:
             raise invalid("id of a new state", state, "one of no live state", "remove that first")
@@ -203,8 +193,9 @@ class KnownStates:
         does not live.
         """
         self._check_live("state to remove", state)
-        value = self.value(state)
+        self._rate()
         row, above, below = self.links.remove(state)
+        value = self._value(row)
         del self._state[row]
         columns = self._columns
         self._losses[row] = Loss(reason, value, value, self.now)

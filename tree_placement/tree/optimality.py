@@ -59,12 +59,12 @@ class Optimality:
         >>> states.ratio, states.saved
         (1.1, 0.92)
         """
-        return _over(self.cost, self.exact)
+        return over(self.cost, self.exact)
 
     @property
     def ratio_apart(self) -> float:
         """`apart` over `exact`."""
-        return _over(self.apart, self.exact)
+        return over(self.apart, self.exact)
 
     @property
     def saved(self) -> float:
@@ -134,7 +134,8 @@ def measure_optimality(
     )
 
 
-def _over(cost: float, exact: float) -> float:
+def over(cost: float, exact: float) -> float:
+    """Return a cost over the exact placement's: 1 where they are equal, both nothing or not."""
     if cost == exact:
         return 1.0
     return cost / exact if exact > 0.0 else float("inf")
