@@ -41,8 +41,11 @@ def test_forks_at_every_residue(
 ) -> None:
     document = words(1500, seed=7)
     for server in (stock_server, sparse_server):
+        # In a pool full of other tests' states the document's own need not be worth their slots.
+        server.flush_cache()
         ask(server, document)
-    resumed, equal, worst = 0, 0, 0.0
+    cold: list[int] = []
+    equal, worst = 0, 0.0
     for residue in range(64):
         depth = FORK_BASE + residue
         prompt = document[:depth] + words(40, seed=1000 + residue)
@@ -52,11 +55,12 @@ def test_forks_at_every_residue(
         differences = [largest_difference(expected, answer) for answer in answers]
         worst = max(worst, *differences)
         equal += answers[0].top == answers[1].top == answers[3].top
-        resumed += answers[1].cached_tokens > 0
+        if answers[1].cached_tokens == 0:
+            cold.append(residue)
         assert max(differences) <= TOLERANCE, (residue, differences)
         assert answers[1].cached_tokens <= depth
-    print(f"64 forks: {resumed} resumed, worst difference {worst:.1e}, {equal} equal to the bit")
-    assert resumed == 64
+    print(f"64 forks: not resumed {cold}; worst difference {worst:.1e}, {equal} equal to the bit")
+    assert not cold
 
 
 @pytest.mark.parametrize("namespace", [*sabotage.NAMESPACES, "untouched"])
