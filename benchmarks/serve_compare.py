@@ -6,11 +6,12 @@
 A trace's line is a request: {"input_length": tokens, "h": [block ids and inclusive runs]}; equal
 ids at equal positions mean equal prefixes. Each id becomes `--block` seeded tokens, the rest of a
 prompt belongs to it alone. All servers run at once, with the same slots, and take turns, so that
-noise of the machine falls on all; an idle one does not compute. Beside each server stands what the
-replay predicts of it; a server's slots are then those of its pool less what one running request
-holds. Times are worth something on a quiet machine only; where few requests take most of the time,
-as the first on a book does, `--repeats` serves all of them anew from empty caches, each time with
-another server first, and medians are told.
+noise of the machine falls on all; an idle one does not compute. Beside the sparse server stands
+what the replay predicts of it, whose slots are those of the pool less what one running request
+holds, and beside stock what a model of its tree does (`stock_cache.py`). Times are worth something
+on a quiet machine only; where few requests take most of the time, as the first on a book does,
+`--repeats` serves all of them anew from empty caches, each time with another server first, and
+medians are told.
 """
 
 from __future__ import annotations
@@ -72,17 +73,16 @@ def main() -> int:
         ]
     measured = list(map(typical, zip(*runs, strict=True)))
     whole += _whole_prefills(measured[0])
-    trace = served_trace(prompts)
     comparison = Comparison(
         lengths=[len(prompt) for prompt in prompts],
         measured=measured,
         predicted=[
-            predicted(trace, each.variant.policy, given.sparse_flags, setting, each.earlier)
+            predicted(prompts, each.variant.policy, given.sparse_flags, setting, each.earlier)
             for each in measured
         ],
         prefill=fitted(whole),
     )
-    print_report(comparison, oracle_tokens(trace))
+    print_report(comparison, oracle_tokens(served_trace(prompts)))
     if given.figures is not None:
         from serve_figures import write_figure
 

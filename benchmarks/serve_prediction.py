@@ -1,26 +1,24 @@
-"""What the replay predicts of a server: its hits, and how long prefills take with them."""
+"""What is predicted of a server: its hits, and how long prefills take with them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import mean, median
 from typing import NamedTuple
+
+from stock_cache import HELD, StockCache
 
 from sglang_sparse.demo.server import Completion
 from sglang_sparse.options import SparseOptions, add_arguments
 from tree_placement.cost import PrefillCost
 from tree_placement.fitting import fit_prefill_cost
 from tree_placement.policy import PolicySettings, SparsePolicy, Visit
-from tree_placement.replay import Budget, ReplayPolicy, Served, Trace, replay, trace_of_prompts
+from tree_placement.replay import Budget, Trace, replay, trace_of_prompts
 from tree_placement.replay.foresight import upper_bound
-from tree_placement.replay.policies import policy_named
 from tree_placement.replay.policies.sparse import SparseReplay
-from tree_placement.replay.simulator import Simulator
 
 GRID = 64
-HELD = 3
-"""Slots that one running request holds: its state, and two that track it."""
 
 
 class Predicted(NamedTuple):
@@ -49,37 +47,25 @@ def served_trace(prompts: Iterable[Sequence[int]]) -> Trace:
 
 
 def predicted(
-    trace: Trace, policy: str, sparse_flags: Sequence[str], setting: Setting, earlier: int = 0
+    prompts: Sequence[Sequence[int]],
+    policy: str,
+    sparse_flags: Sequence[str],
+    setting: Setting,
+    earlier: int = 0,
 ) -> Predicted:
-    """Replay the prompts with the policy of a server, one request at a time.
+    """Serve the prompts as a server would, one at a time: the replay as sparse, a model as stock.
 
     `earlier` prompts came before them, in namespaces of their own: the policy learns in batches.
     """
-    if policy == "sparse":
-        learned = SparsePolicy(_settings(sparse_flags))
-        for number in range(earlier):
-            learned.observe(Visit(f"earlier {number}", (), 0, 0, 0), GRID)
-        rule: ReplayPolicy = SparseReplay(learned, setting.chunk)
-        served = replay(trace, rule, setting.budget)
-    else:
-        rule = policy_named(policy, trace, setting.budget, setting.chunk)
-        served = tuple(_published_to_its_state(trace, rule, setting.budget))
+    if policy == "stock":
+        cache = StockCache(setting.slots, setting.kv_tokens, setting.chunk, GRID)
+        return Predicted(tuple(map(cache.serve, prompts)), cache.states)
+    learned = SparsePolicy(_settings(sparse_flags))
+    for number in range(earlier):
+        learned.observe(Visit(f"earlier {number}", (), 0, 0, 0), GRID)
+    rule = SparseReplay(learned, setting.chunk)
+    served = replay(served_trace(prompts), rule, setting.budget)
     return Predicted(tuple(each.hit for each in served), served[-1].live)
-
-
-def _published_to_its_state(trace: Trace, rule: ReplayPolicy, budget: Budget) -> Iterator[Served]:
-    """Replay as stock SGLang does it: of a prompt, the tree gets KV down to its last state only.
-
-    Where a pass keeps the junction and not its end, what follows the junction is not in the tree.
-    """
-    simulator = Simulator(trace.block, budget, rule)
-    for request in trace.requests:
-        served = simulator.serve(request)
-        yield served
-        segment, _ = simulator.cache.segments[0]
-        last = max((state.depth for state in served.written), default=served.hit)
-        if segment.blocks is request.blocks and last < segment.end:
-            simulator.tree.cut(segment, max(last, segment.begin))
 
 
 def oracle_tokens(trace: Trace) -> int:

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.progress import track
-from serve_prediction import HELD
 from serve_servers import VARIANTS, started
+from stock_cache import HELD
 from tree_moments import CLOSE, Moment, Watched, moment_of
 from tree_prompts import TreeWorkload, workloads
 from tree_report import print_report

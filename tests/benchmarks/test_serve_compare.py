@@ -15,24 +15,16 @@ pytest.importorskip("rich")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import serve_compare
-from serve_prediction import (
-    HELD,
-    PrefillTime,
-    Setting,
-    fitted,
-    oracle_tokens,
-    predicted,
-    served_trace,
-)
+from serve_prediction import PrefillTime, Setting, fitted, oracle_tokens, predicted, served_trace
 from serve_prompts import book_prompts, document_prompts, trace_prompts
 from serve_report import Comparison, print_report
 from serve_servers import VARIANTS, Measured, Timed, typical
+from stock_cache import HELD
 
 from sglang_sparse.demo.server import Completion, Likely
 from tree_placement.cost import PrefillCost
 from tree_placement.policy import PolicySettings, SparsePolicy
 from tree_placement.replay import Budget, Trace, replay
-from tree_placement.replay.policies import policy_named
 from tree_placement.replay.policies.sparse import SparseReplay
 
 SETTING = Setting(slots=7, kv_tokens=100_000, chunk=8_192)
@@ -70,13 +62,13 @@ def comparison(hits: dict[str, list[int]], token: int = 5) -> Comparison:
     return Comparison(
         lengths=[len(prompt) for prompt in prompts()],
         measured=measured,
-        predicted=[predicted(trace(), each.variant.policy, (), SETTING) for each in measured],
+        predicted=[predicted(prompts(), each.variant.policy, (), SETTING) for each in measured],
         prefill=fitted((tokens, TRUE.seconds(0, tokens)) for tokens in (100, 400, 900, 1600)),
     )
 
 
 def predicted_hits(policy: str) -> list[int]:
-    return list(predicted(trace(), policy, (), SETTING).hits)
+    return list(predicted(prompts(), policy, (), SETTING).hits)
 
 
 def test_prompts_of_a_trace_overlap_as_its_ids_do(tmp_path: Path) -> None:
@@ -113,25 +105,12 @@ def test_prompts_of_documents_and_of_a_book(tmp_path: Path) -> None:
         list(book_prompts(book, 8, 3, str.encode))
 
 
-def test_stock_holds_no_tokens_beyond_the_junction_that_it_keeps() -> None:
-    """The second prompt keeps its junction, so the third finds none beyond, and keeps its end."""
-    first, second = [1] * 650, [*[1] * 320, *[2] * 330]
-    third = [*second[:480], *[3] * 170]
-    sent = served_trace([first, second, third, third])
-    assert predicted(sent, "stock", (), SETTING).hits == (0, 0, 320, 640)
-    rule = policy_named("stock", sent, SETTING.budget, SETTING.chunk)
-    with_all_tokens = [each.hit for each in replay(sent, rule, SETTING.budget)]
-    assert with_all_tokens == [0, 0, 320, 448]
-
-
 def test_predictions_are_the_replay_s_with_what_a_request_leaves() -> None:
     budget = Budget(slots=SETTING.slots - HELD, grid=64)
-    rule = policy_named("stock", trace(), budget)
-    assert predicted_hits("stock") == [each.hit for each in replay(trace(), rule, budget)]
     settings = PolicySettings(grid=64, states_per_path=2, tail=320)
     rule = SparseReplay(SparsePolicy(settings), SETTING.chunk)
     flags = ["--sparse-states-per-path", "2", "--sparse-tail", "320", "--log-level", "info"]
-    own = predicted(trace(), "sparse", flags, SETTING)
+    own = predicted(prompts(), "sparse", flags, SETTING)
     assert list(own.hits) == [each.hit for each in replay(trace(), rule, budget)]
     assert list(own.hits) != predicted_hits("sparse"), "the flags matter"
     lengths = [len(prompt) for prompt in prompts()]

@@ -1,0 +1,80 @@
+"""The model of stock SGLang that predicts its hits, held to the server itself."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("rich")
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from serve_servers import chunk_of
+from stock_cache import HELD, StockCache
+
+from sglang_sparse.demo.server import Server
+from support.prompts import words
+
+ROOM = 100_000
+GRID = 64
+
+
+def hits(slots: int, kv_tokens: int, *prompts: list[int], chunk: int = 8_192) -> list[int]:
+    return list(map(StockCache(slots, kv_tokens, chunk, GRID).serve, prompts))
+
+
+def forks(documents: int, prompts: int, longest: int, seed: int) -> list[list[int]]:
+    """Prompts that leave one of some documents, or an earlier prompt, at any depth."""
+    draw = random.Random(seed)
+    sent = [words(draw.randrange(longest // 2, longest), seed=seed + i) for i in range(documents)]
+    for number in range(prompts - documents):
+        earlier = draw.choice(sent[:documents] if number % 3 else sent)
+        kept = earlier[: draw.randrange(len(earlier))]
+        sent.append(kept + words(draw.randrange(1, longest // 4), seed=seed + 1_000 + number))
+    return sent
+
+
+def test_no_tokens_beyond_the_junction_that_is_kept() -> None:
+    """The second prompt keeps its junction, so the third finds none beyond, and keeps its end."""
+    first, second = [1] * 650, [*[1] * 320, *[2] * 330]
+    third = [*second[:480], *[3] * 170]
+    assert hits(8, ROOM, first, second, third, third) == [0, 0, 320, 640]
+
+
+def test_a_leaf_goes_with_its_state() -> None:
+    """Where one state has room, a fork of the first document finds it gone, and no junction."""
+    document, *others = ([number] * 650 for number in (1, 2, 3))
+    fork = [*document[:320], *[4] * 330]
+    assert hits(HELD + 8, ROOM, document, *others, fork, fork) == [0, 0, 0, 0, 320]
+    assert hits(HELD + 1, ROOM, document, *others, fork, fork) == [0, 0, 0, 0, 640]
+
+
+def test_the_leaf_passed_longest_ago_makes_room() -> None:
+    document, other = [1] * 641, [2] * 641
+    assert hits(16, ROOM, document, other, document) == [0, 0, 640]
+    assert hits(16, 1_000, document, other, document) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("slots", "kv_tokens", "what"), [(HELD - 1, ROOM, "slots"), (16, 600, "KV")]
+)
+def test_a_prompt_without_room(slots: int, kv_tokens: int, what: str) -> None:
+    with pytest.raises(RuntimeError, match=f"{what}: got "):
+        hits(slots, kv_tokens, [1] * 640, [2] * 640)
+
+
+@pytest.mark.server
+def test_every_hit_is_the_server_s(stock_server: Server) -> None:
+    info = stock_server.get("/server_info").raise_for_status().json()
+    slots, kv_tokens = info["max_mamba_cache_size"], info["max_total_tokens"]
+    model = StockCache(slots, kv_tokens, chunk_of(stock_server), GRID)
+    stock_server.flush_cache()
+    prompts = forks(documents=4, prompts=42, longest=5_000, seed=77)
+    served = [stock_server.complete(prompt, 1).cached_tokens for prompt in prompts]
+    assert [model.serve(prompt) for prompt in prompts] == served
+    roomy = StockCache(10 * slots, kv_tokens, chunk_of(stock_server), GRID)
+    assert [roomy.serve(prompt) for prompt in prompts] != served, "the slots matter"
