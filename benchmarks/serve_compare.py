@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from serve_prediction import Setting, fitted, oracle_tokens, predicted, served_trace
+from serve_prediction import Setting, fitted, oracle_tokens, predicted
 from serve_prompts import Prompt, book_prompts, document_prompts, trace_prompts
 from serve_report import Comparison, print_report
 from serve_servers import (
@@ -82,7 +82,7 @@ def main() -> int:
         ],
         prefill=fitted(whole),
     )
-    print_report(comparison, oracle_tokens(served_trace(prompts)))
+    print_report(comparison, oracle_tokens(prompts))
     if given.figures is not None:
         from serve_figures import write_figure
 

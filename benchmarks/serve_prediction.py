@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import mean, median
 from typing import NamedTuple
 
+from sparse_passes import PassReplay
 from stock_cache import HELD, StockCache
 
 from sglang_sparse.demo.server import Completion
@@ -14,11 +15,13 @@ from sglang_sparse.options import SparseOptions, add_arguments
 from tree_placement.cost import PrefillCost
 from tree_placement.fitting import fit_prefill_cost
 from tree_placement.policy import PolicySettings, SparsePolicy, Visit
-from tree_placement.replay import Budget, Trace, replay, trace_of_prompts
+from tree_placement.replay import Budget, Request, trace_of_prompts
 from tree_placement.replay.foresight import upper_bound
-from tree_placement.replay.policies.sparse import SparseReplay
+from tree_placement.replay.simulator import Simulator
 
 GRID = 64
+BLOCK = 16
+"""Where prompts part within so many tokens, the replay sees them part at the first of them."""
 
 
 class Predicted(NamedTuple):
@@ -37,13 +40,17 @@ class Setting(NamedTuple):
 
     @property
     def budget(self) -> Budget:
-        """What is left of it for states and KV while one request runs at a time."""
-        return Budget(slots=max(self.slots - HELD, 0), grid=GRID, kv_tokens=self.kv_tokens)
+        """What is left of it for states and KV between two requests: one tracked its end."""
+        return Budget(slots=self.slots - HELD + 1, grid=GRID, kv_tokens=self.kv_tokens)
 
 
-def served_trace(prompts: Iterable[Sequence[int]]) -> Trace:
-    """Return the trace of prompts as a server holds them: KV down to their last grid depths."""
-    return trace_of_prompts(prompts, block=GRID)
+def held(prompts: Iterable[Sequence[int]]) -> list[Request]:
+    """Return prompts as a server holds them: KV down to their last grid depths."""
+    trace = trace_of_prompts(prompts, block=BLOCK)
+    return [
+        Request(each.length, each.blocks[: each.length // GRID * GRID // BLOCK])
+        for each in trace.requests
+    ]
 
 
 def predicted(
@@ -63,14 +70,15 @@ def predicted(
     learned = SparsePolicy(_settings(sparse_flags))
     for number in range(earlier):
         learned.observe(Visit(f"earlier {number}", (), 0, 0, 0), GRID)
-    rule = SparseReplay(learned, setting.chunk)
-    served = replay(served_trace(prompts), rule, setting.budget)
+    rule = PassReplay(learned, setting.slots, setting.chunk)
+    simulator = Simulator(BLOCK, setting.budget, rule)
+    served = list(map(simulator.serve, held(prompts)))
     return Predicted(tuple(each.hit for each in served), served[-1].live)
 
 
-def oracle_tokens(trace: Trace) -> int:
+def oracle_tokens(prompts: Iterable[Sequence[int]]) -> int:
     """Return how many tokens a state at every grid depth would serve."""
-    return upper_bound(trace, Budget(grid=GRID))
+    return upper_bound(trace_of_prompts(prompts, block=GRID), Budget(grid=GRID))
 
 
 class PrefillTime(NamedTuple):

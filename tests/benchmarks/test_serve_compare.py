@@ -15,17 +15,16 @@ pytest.importorskip("rich")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import serve_compare
-from serve_prediction import PrefillTime, Setting, fitted, oracle_tokens, predicted, served_trace
+from serve_prediction import BLOCK, PrefillTime, Setting, fitted, held, oracle_tokens, predicted
 from serve_prompts import book_prompts, document_prompts, trace_prompts
 from serve_report import Comparison, print_report
 from serve_servers import VARIANTS, Measured, Timed, typical
-from stock_cache import HELD
+from sparse_passes import PassReplay
 
 from sglang_sparse.demo.server import Completion, Likely
 from tree_placement.cost import PrefillCost
 from tree_placement.policy import PolicySettings, SparsePolicy
-from tree_placement.replay import Budget, Trace, replay
-from tree_placement.replay.policies.sparse import SparseReplay
+from tree_placement.replay.simulator import Simulator
 
 SETTING = Setting(slots=7, kv_tokens=100_000, chunk=8_192)
 TRUE = PrefillTime(PrefillCost(2e-4, 3e-8), overhead=0.02)
@@ -37,10 +36,6 @@ def prompts() -> list[list[int]]:
     return [
         documents[turn % 2][: 900 if turn % 3 else 450] + [200 + turn] * 40 for turn in range(12)
     ]
-
-
-def trace() -> Trace:
-    return served_trace(prompts())
 
 
 def answer(prompt: list[int], cached: int, token: int = 5) -> Completion:
@@ -105,34 +100,16 @@ def test_prompts_of_documents_and_of_a_book(tmp_path: Path) -> None:
         list(book_prompts(book, 8, 3, str.encode))
 
 
-def test_predictions_are_the_replay_s_with_what_a_request_leaves() -> None:
-    budget = Budget(slots=SETTING.slots - HELD, grid=64)
+def test_the_flags_of_the_sparse_server_are_the_replay_s() -> None:
     settings = PolicySettings(grid=64, states_per_path=2, tail=320)
-    rule = SparseReplay(SparsePolicy(settings), SETTING.chunk)
+    rule = PassReplay(SparsePolicy(settings), SETTING.slots, SETTING.chunk)
     flags = ["--sparse-states-per-path", "2", "--sparse-tail", "320", "--log-level", "info"]
     own = predicted(prompts(), "sparse", flags, SETTING)
-    assert list(own.hits) == [each.hit for each in replay(trace(), rule, budget)]
+    simulator = Simulator(BLOCK, SETTING.budget, rule)
+    assert list(own.hits) == [simulator.serve(each).hit for each in held(prompts())]
     assert list(own.hits) != predicted_hits("sparse"), "the flags matter"
     lengths = [len(prompt) for prompt in prompts()]
-    assert sum(own.hits) <= oracle_tokens(trace()) < sum(lengths)
-
-
-def test_a_server_keeps_the_end_of_each_pass_where_slots_are_free() -> None:
-    def share_kept(chunk: int | None, slots: int, states_per_path: int = 64) -> float:
-        settings = PolicySettings(grid=64, states_per_path=states_per_path)
-        ends = kept = 0
-        rule = SparseReplay(SparsePolicy(settings), chunk)
-        for each in replay(trace(), rule, Budget(slots=slots, grid=64)):
-            written = {state.depth for state in each.written}
-            for start in range(each.hit, each.length, 256):
-                end = start + min(256, each.length - start) // 64 * 64
-                ends += end > start
-                kept += end in written
-        return kept / ends
-
-    assert share_kept(256, slots=500) == 1.0
-    assert share_kept(256, slots=3) < 1.0, "the least valuable one goes, or is not written"
-    assert share_kept(None, slots=500, states_per_path=2) < 1.0, "what nobody planned is not"
+    assert sum(own.hits) <= oracle_tokens(prompts()) < sum(lengths)
 
 
 def test_the_fitted_time_is_the_one_that_made_the_pairs() -> None:
@@ -158,7 +135,7 @@ def test_of_repeats_the_median_time_of_each_request_counts() -> None:
 
 def test_the_report_says_how_far_the_replay_is(capsys: pytest.CaptureFixture[str]) -> None:
     hits = {"stock": predicted_hits("stock"), "sparse": predicted_hits("sparse")}
-    print_report(comparison(hits), oracle_tokens(trace()))
+    print_report(comparison(hits), oracle_tokens(prompts()))
     output = capsys.readouterr().out
     assert output.count("within 0.01; every hit is the same") == 2
     ratio = next(line for line in output.splitlines() if line.startswith("sparse over stock"))
@@ -166,7 +143,7 @@ def test_the_report_says_how_far_the_replay_is(capsys: pytest.CaptureFixture[str
     assert did == pytest.approx(would, abs=0.02)
     assert abs(did - 1.0) > 0.1
     hits["sparse"] = [0] * 12
-    print_report(comparison(hits), oracle_tokens(trace()))
+    print_report(comparison(hits), oracle_tokens(prompts()))
     output = capsys.readouterr().out
     assert "NOT within 0.01" in output
     assert "hits differ, the first is request" in output

@@ -13,6 +13,7 @@ pytest.importorskip("rich")
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+from serve_prediction import BLOCK, GRID
 from serve_servers import chunk_of
 from stock_cache import HELD, StockCache
 
@@ -20,7 +21,6 @@ from sglang_sparse.demo.server import Server
 from support.prompts import words
 
 ROOM = 100_000
-GRID = 64
 
 
 def hits(slots: int, kv_tokens: int, *prompts: list[int], chunk: int = 8_192) -> list[int]:
@@ -28,12 +28,13 @@ def hits(slots: int, kv_tokens: int, *prompts: list[int], chunk: int = 8_192) ->
 
 
 def forks(documents: int, prompts: int, longest: int, seed: int) -> list[list[int]]:
-    """Prompts that leave one of some documents, or an earlier prompt, at any depth."""
+    """Prompts that leave one of some documents, or an earlier prompt, at any depth but inside a
+    block of the replay."""
     draw = random.Random(seed)
     sent = [words(draw.randrange(longest // 2, longest), seed=seed + i) for i in range(documents)]
     for number in range(prompts - documents):
         earlier = draw.choice(sent[:documents] if number % 3 else sent)
-        kept = earlier[: draw.randrange(len(earlier))]
+        kept = earlier[: draw.randrange(len(earlier)) // BLOCK * BLOCK]
         sent.append(kept + words(draw.randrange(1, longest // 4), seed=seed + 1_000 + number))
     return sent
 

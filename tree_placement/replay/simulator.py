@@ -130,14 +130,13 @@ class Cache:
         """Return the last grid depth down to `depth`."""
         return depth // self.budget.grid * self.budget.grid
 
+    def state_at(self, depth: int) -> State | None:
+        """Return the live state at `depth` of the request's path; None without one."""
+        return self.live.on(self._segment_at(depth)).get(depth)
+
     def lives_at(self, depth: int) -> bool:
         """Tell whether the request's path has a live state at `depth`."""
-        return depth in self.live.on(self._segment_at(depth))
-
-    def above(self, depth: int) -> int:
-        """Return the depth of the nearest live state above `depth` on the request's path, or 0."""
-        state = self.live.nearest_above(self._segment_at(depth), depth)
-        return state.depth if state is not None else 0
+        return self.state_at(depth) is not None
 
     def write(self, depth: int) -> State:
         """Write the request's state at `depth`.

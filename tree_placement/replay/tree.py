@@ -114,7 +114,7 @@ class BlockTree:
         """Return the branch of what is added: the one it goes on from, else a new one."""
         parent = match.segment
         if parent is not None:
-            last = parent.end // self.block * self.block
+            last = len(parent.blocks) * self.block
             goes_on = match.tokens == last and not parent.is_cut
             if goes_on and (not parent.joints or parent.joints[-1] < last):
                 return parent.branch

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tree_placement.policy import (
     Extent,
+    Origin,
     PathPart,
     PlannedState,
     SparsePolicy,
@@ -24,10 +25,6 @@ class SparseReplay(ReplayPolicy):
     ----------
     policy
         Sees what a live cache would tell it, and nothing more.
-    chunk
-        Tokens of a forward pass of a server that publishes the state at the last grid depth of
-        each, planned or not, as SGLang does. That is in the request's own slot, whose next owner
-        takes the least valuable state's, which may be this one. None keeps planned states alone.
 
     Examples
     --------
@@ -39,101 +36,77 @@ class SparseReplay(ReplayPolicy):
     [False, True, True, True]
     """
 
-    def __init__(self, policy: SparsePolicy, chunk: int | None = None) -> None:
-        self._policy = policy
-        self._chunk = chunk
-        self._live: dict[int, State] = {}
+    def __init__(self, policy: SparsePolicy) -> None:
+        self.policy = policy
+        self.live: dict[int, State] = {}
 
     def serve(self, arrival: Arrival, cache: Cache) -> None:
-        """Write the planned states, and the last one of each pass, that are worth their slots."""
-        segment = arrival.match.segment
-        visit = Visit(
-            namespace="",
-            path=_parts(arrival.match.path()),
-            overlap=arrival.overlap,
-            earlier_length=arrival.earlier_length,
-            turn=segment.level + 1 if segment is not None else 0,
-        )
-        origin = self._policy.observe(visit, arrival.length)
+        """Write the planned states that are worth their slots."""
+        visit, origin = self.observe(arrival)
         if cache.budget.slots == 0:
             return
         extent = Extent(arrival.start, arrival.length, cache.is_full)
-        planned = self._policy.plan(visit, origin, extent)
-        path = _parts(cache.segments)
-        self._policy.publish(path, planned)
+        planned = self.policy.plan(visit, origin, extent)
+        path = parts_of(cache.segments)
+        self.policy.publish(path, planned)
         waiting = [each for each in planned if not cache.lives_at(each.depth)]
-        if self._chunk is None:
-            self._admit(cache, path, waiting, arrival.start)
-            return
-        for start in range(arrival.start, arrival.length, self._chunk):
-            computed = min(self._chunk, arrival.length - start)
-            last = start + cache.floor(computed)
-            of_pass = [each for each in waiting if start < each.depth < last]
-            self._admit(cache, path, of_pass, start)
-            self._keep(cache, path, planned, last)
-
-    def forget(self, state: State) -> None:
-        """Take note that a state goes."""
-        del self._live[state.id]
-        self._policy.remove(state.id)
-
-    def cut(self, path: Iterable[tuple[Segment, int]]) -> None:
-        """Forget what is known of tokens that the tree dropped."""
-        self._policy.cut(_parts(path))
-
-    def _admit(
-        self, cache: Cache, path: tuple[PathPart, ...], waiting: list[PlannedState], start: int
-    ) -> None:
-        """Write states of a pass from `start` on, the best first, while they are worth a slot."""
         taken: list[int] = []
         while waiting:
-            best, above = next_to_admit(waiting, taken, start)
+            best, above = next_to_admit(waiting, taken, arrival.start)
             if not self._take_slot(cache, best, above):
                 break
             waiting.remove(best)
             taken.append(best.depth)
-            self._write(cache, path, best)
+            self.bound_path(cache, self.write(cache, path, best), lambda _: True)
 
-    def _keep(
-        self,
-        cache: Cache,
-        path: tuple[PathPart, ...],
-        planned: Iterable[PlannedState],
-        depth: int,
-    ) -> None:
-        """Write the state at `depth` where a slot is free, or one is less valuable."""
-        if depth not in cache.depths() or cache.lives_at(depth):
-            return
-        unplanned = self._policy.unplanned("", depth)
-        state = next((each for each in planned if each.depth == depth), unplanned)
-        if self._take_slot(cache, state, cache.above(depth)):
-            self._write(cache, path, state)
+    def observe(self, arrival: Arrival) -> tuple[Visit, Origin]:
+        """Tell the policy of a prompt; return how it met the tree, and what a plan wants of it."""
+        segment = arrival.match.segment
+        visit = Visit(
+            namespace="",
+            path=parts_of(arrival.match.path()),
+            overlap=arrival.overlap,
+            earlier_length=arrival.earlier_length,
+            turn=segment.level + 1 if segment is not None else 0,
+        )
+        return visit, self.policy.observe(visit, arrival.length)
 
-    def _write(self, cache: Cache, path: tuple[PathPart, ...], planned: PlannedState) -> None:
+    def write(self, cache: Cache, path: Sequence[PathPart], planned: PlannedState) -> State:
+        """Write a state, and tell the policy."""
         state = cache.write(planned.depth)
-        self._live[state.id] = state
-        self._policy.add(state.id, path, planned)
-        self._bound_path(cache, state)
+        self.live[state.id] = state
+        self.policy.add(state.id, path, planned)
+        return state
+
+    def forget(self, state: State) -> None:
+        """Take note that a state goes."""
+        del self.live[state.id]
+        self.policy.remove(state.id)
+
+    def cut(self, path: Iterable[tuple[Segment, int]]) -> None:
+        """Forget what is known of tokens that the tree dropped."""
+        self.policy.cut(parts_of(path))
 
     def _take_slot(self, cache: Cache, planned: PlannedState, above: int) -> bool:
         """Give up the least valuable state where no slot is free."""
         if not cache.is_full:
             return True
-        displaced = next(self._policy.eviction_order(), None)
-        if displaced is None or not self._policy.is_worth_a_slot(planned, above, displaced):
+        displaced = next(self.policy.eviction_order(), None)
+        if displaced is None or not self.policy.is_worth_a_slot(planned, above, displaced):
             return False
-        cache.evict(self._live[displaced])
+        cache.evict(self.live[displaced])
         return True
 
-    def _bound_path(self, cache: Cache, state: State) -> None:
-        while state.id in self._live:
-            surplus = self._policy.surplus(state.id, lambda _: True)
+    def bound_path(self, cache: Cache, state: State, may_go: Callable[[int], bool]) -> None:
+        """Give up states on the paths through a new one until none has more than its budget."""
+        while state.id in self.live:
+            surplus = self.policy.surplus(state.id, may_go)
             if surplus is None:
                 return
-            cache.evict(self._live[surplus])
+            cache.evict(self.live[surplus])
 
 
-def _parts(path: Iterable[tuple[Segment, int]]) -> tuple[PathPart, ...]:
+def parts_of(path: Iterable[tuple[Segment, int]]) -> tuple[PathPart, ...]:
     """Return a path's branches, each with the depth down to which the path takes it."""
     parts: dict[int, int] = {}
     for segment, depth in path:
