@@ -92,7 +92,7 @@ def _divergence(divergence: Divergence) -> str:
 
 def _reason(missed: Missed) -> str:
     head = f"a state at {missed.depth:,}"
-    ago = f"{missed.age} prompts ago"
+    ago = f"{missed.age} prompt{'s' * (missed.age != 1)} ago"
     value, price = f"{missed.value:.3g} tokens a prompt", f"{missed.price:.3g}"
     match missed.reason:
         case "evicted":

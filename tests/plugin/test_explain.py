@@ -112,7 +112,7 @@ def test_evicted_at_a_price() -> None:
     assert min(missed.price for missed in told.missed) == pytest.approx(price)
     assert told.why.startswith("a state at 96 was evicted 0 prompts ago, the least valuable")
     serve(harness, 2, tokens_of(50, seed=5))
-    assert "evicted 1 prompts ago" in explain(harness, tokens_of(101)).why
+    assert "evicted 1 prompt ago" in explain(harness, tokens_of(101)).why
     serve(harness, 3, tokens_of(101))
     assert explain(harness, tokens_of(101)).missed == ()
 
