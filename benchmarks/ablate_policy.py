@@ -9,6 +9,7 @@ trace and over all. The product has no switch for any of this: ingredients are p
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -200,7 +201,10 @@ ABLATIONS: Mapping[str, Ablation] = {
 def main() -> None:
     """Print a row for each ingredient taken away."""
     given = _arguments()
-    traces = {path.name.split("_blk")[0]: _trace(path, given.requests) for path in given.traces}
+    try:
+        traces = {path.name.split("_blk")[0]: _trace(path, given.requests) for path in given.traces}
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
     table = Table("without", *traces, "mean", "less by")
     whole = 0.0
     with Progress(console=Console(stderr=True)) as progress:
@@ -232,7 +236,10 @@ def _share_of_dense_oracle(trace: Trace, slots: int) -> float:
 
 
 def _trace(path: Path, requests: int | None) -> Trace:
-    trace = read_trace(path, block=int(path.name.partition("_blk")[2].partition(".")[0]))
+    block = path.name.partition("_blk")[2].partition(".")[0]
+    if not block.isdecimal():
+        raise ValueError(f"--traces: got {path.name}; need NAME_blkTOKENS.jsonl; rename it")
+    trace = read_trace(path, block=int(block))
     return Trace(trace.block, trace.requests[:requests])
 
 

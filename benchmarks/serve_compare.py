@@ -65,7 +65,8 @@ def main() -> int:
         tempfile.TemporaryDirectory() as logs,
         started(_with_flags(variants, given.sparse_flags), model, flags, Path(logs)) as servers,
     ):
-        setting = Setting(given.slots, given.kv_tokens, chunk_of(servers[0]))
+        decodes = given.new_tokens > 1
+        setting = Setting(given.slots, given.kv_tokens, chunk_of(servers[0]), decodes)
         whole = calibrate(servers[0], max(prompts, key=len))
         runs = [
             served(servers, variants, prompts, given.new_tokens, repeat)

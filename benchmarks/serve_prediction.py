@@ -32,11 +32,13 @@ class Predicted(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What a server has: slots in its whole pool, tokens of KV, tokens of a forward pass."""
+    """What a server has: slots in its whole pool, tokens of KV, tokens of a forward pass; and
+    whether it is asked for more than one token."""
 
     slots: int
     kv_tokens: int
     chunk: int
+    decodes: bool = False
 
     @property
     def budget(self) -> Budget:
@@ -65,12 +67,14 @@ def predicted(
     `earlier` prompts came before them, in namespaces of their own: the policy learns in batches.
     """
     if policy == "stock":
-        cache = StockCache(setting.slots, setting.kv_tokens, setting.chunk, GRID)
+        cache = StockCache(
+            setting.slots, setting.kv_tokens, setting.chunk, GRID, decodes=setting.decodes
+        )
         return Predicted(tuple(map(cache.serve, prompts)), cache.states)
     learned = SparsePolicy(_settings(sparse_flags))
     for number in range(earlier):
         learned.observe(Visit(f"earlier {number}", (), 0, 0, 0), GRID)
-    rule = PassReplay(learned, setting.slots, setting.chunk)
+    rule = PassReplay(learned, setting.slots, setting.chunk, decodes=setting.decodes)
     simulator = Simulator(BLOCK, setting.budget, rule)
     served = list(map(simulator.serve, held(prompts)))
     return Predicted(tuple(each.hit for each in served), served[-1].live)

@@ -16,9 +16,9 @@ class PassReplay(SparseReplay):
     """A `SparseReplay` that takes slots when a server does.
 
     SGLang publishes the state at the last grid depth of each pass, planned or not, for which the
-    least valuable one goes at once; that of the last pass stands in the request's own slot, which
-    the next request needs. What a pass captures has slots before it runs, and is published after
-    it. A request's nearest state above what it computes is out of bounds.
+    least valuable one goes at once; where a request ends with its last pass, that one's stands in
+    its own slot, which the next request needs. What a pass captures has slots before it runs, and
+    is published after it. A request's nearest state above what it computes is out of bounds.
 
     Parameters
     ----------
@@ -29,10 +29,15 @@ class PassReplay(SparseReplay):
         one more.
     chunk
         Tokens of a forward pass.
+    decodes
+        Whether more than one token is generated, so that a request runs on after its last pass.
     """
 
-    def __init__(self, policy: SparsePolicy, slots: int, chunk: int) -> None:
+    def __init__(
+        self, policy: SparsePolicy, slots: int, chunk: int, *, decodes: bool = False
+    ) -> None:
         super().__init__(policy)
+        self._decodes = decodes
         self._room = slots - HELD
         self._chunk = chunk
         self._in_use: State | None = None
@@ -51,7 +56,7 @@ class PassReplay(SparseReplay):
             captured = self._capture(cache, planned, start, last)
             if last == start:
                 continue
-            if stop < arrival.length:
+            if stop < arrival.length or self._decodes:
                 captured = self._keep_one_slot(cache, captured)
             self._publish(cache, path, planned, [*(each.depth for each in captured), last])
 

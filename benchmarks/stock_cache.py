@@ -53,6 +53,10 @@ class StockCache:
         Tokens of a forward pass.
     grid
         A pass tracks the state a multiple of so many tokens from where it begins.
+    decodes
+        Whether more than one token is generated: then a request runs on after its last pass, and
+        takes a slot in return for the state that it publishes. What is generated is not kept here,
+        nor the state that SGLang tracks where it crosses a multiple of 256 tokens.
 
     Examples
     --------
@@ -62,14 +66,17 @@ class StockCache:
     [0, 0, 320]
     """
 
-    def __init__(self, slots: int, kv_tokens: int, chunk: int, grid: int) -> None:
+    def __init__(
+        self, slots: int, kv_tokens: int, chunk: int, grid: int, *, decodes: bool = False
+    ) -> None:
         self._slots, self._kv_tokens, self._chunk, self._grid = slots, kv_tokens, chunk, grid
+        self._decodes = decodes
         self._root = Node(None, np.empty(0, np.int64), 0, 0, 0)
         self._in_use = self._root
         self._states: dict[Node, None] = {}
         self._leaves: dict[Node, None] = {}
         self._slots_held = 0
-        self._kv_taken = 0
+        self._kv_kept = self._kv_held = 0
         self._clock = 0
 
     @property
@@ -94,47 +101,43 @@ class StockCache:
         self._pass(source)
         for _ in range(HELD):
             self._take_slot()
-        unpublished = self._compute(tokens, source.end, found.end // self._grid * self._grid)
-        self._kv_taken -= unpublished
-        self._in_use, self._slots_held = self._root, 0
+        self._compute(tokens, source.end, found.end // self._grid * self._grid)
+        self._in_use, self._slots_held, self._kv_held = self._root, 0, 0
         return source.end
 
-    def _compute(self, tokens: Tokens, start: int, junction: int) -> int:
-        """Compute a prompt pass by pass; return of how many tokens the tree does not take the KV.
+    def _compute(self, tokens: Tokens, start: int, junction: int) -> None:
+        """Compute a prompt pass by pass.
 
         A pass tracks the state at its last grid depth, or at the junction where it computes that
         (`ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend`).
         """
-        unpublished = 0
         for begin in range(start, len(tokens), self._chunk):
             stop = min(begin + self._chunk, len(tokens))
             self._take_kv(stop - begin)
-            unpublished += stop - begin
             tracked = begin + (stop - begin) // self._grid * self._grid
             if tracked == begin:
                 continue
             if begin < junction < stop and (junction - begin) % self._grid == 0:
                 tracked = junction
-            if stop < len(tokens):
+            if stop < len(tokens) or self._decodes:
                 self._take_slot()
-            unpublished -= self._publish(tokens, tracked)
-        return unpublished
+            self._publish(tokens, tracked)
+            self._kv_held = stop - tracked
 
-    def _publish(self, tokens: Tokens, depth: int) -> int:
-        """Add a prompt down to its state at `depth`; return how many tokens are new."""
+    def _publish(self, tokens: Tokens, depth: int) -> None:
+        """Add a prompt down to its state at `depth`."""
         node = self._walk(tokens, depth)
         self._pass(node)
-        new = depth - node.end
-        if new:
+        if node.end < depth:
             parent = node
             node = Node(parent, tokens, parent.end, depth, self._tick())
             parent.children[int(tokens[parent.end])] = node
             self._leaves.pop(parent, None)
             self._leaves[node] = None
+            self._kv_kept += depth - parent.end
         self._use(node)
         self._slots_held -= 1
         self._in_use = node
-        return new
 
     def _walk(self, tokens: Tokens, end: int) -> Node:
         """Return the node where the tree ceases to hold `tokens[:end]`, splitting one there."""
@@ -184,18 +187,18 @@ class StockCache:
         self._slots_held += 1
 
     def _take_kv(self, tokens: int) -> None:
-        while self._kv_taken + tokens > self._kv_tokens:
+        while self._kv_kept + self._kv_held + tokens > self._kv_tokens:
             leaves = [node for node in self._leaves if node is not self._in_use]
             if not leaves:
                 raise RuntimeError(f"KV: got {self._kv_tokens} tokens; need more; raise them")
             self._drop_leaf(min(leaves, key=lambda node: node.passed))
-        self._kv_taken += tokens
+        self._kv_held += tokens
 
     def _drop_leaf(self, leaf: Node) -> None:
         assert leaf.parent is not None
         del self._leaves[leaf]
         self._states.pop(leaf, None)
         del leaf.parent.children[int(leaf.tokens[leaf.begin])]
-        self._kv_taken -= leaf.end - leaf.begin
+        self._kv_kept -= leaf.end - leaf.begin
         if not leaf.parent.children and leaf.parent is not self._root:
             self._leaves[leaf.parent] = None

@@ -28,13 +28,16 @@ from tree_placement.replay.summary import total_saving
 def main() -> int:
     """Print the mean shares of the first prompts after a start; return the exit status."""
     given = _arguments()
-    trace = read_trace(given.trace, given.block)
     span = max(given.count)
-    spare = len(trace.requests) - given.first - span
-    if spare < 0:
-        got = f"{given.first} and {span} after them"
-        need = f"at most the {len(trace.requests)} requests"
-        print(f"--first, --count: got {got}; need {need}; lower one", file=sys.stderr)
+    try:
+        trace = read_trace(given.trace, given.block)
+        spare = len(trace.requests) - given.first - span
+        if spare < 0:
+            got = f"{given.first} and {span} after them"
+            need = f"at most the {len(trace.requests)} requests"
+            raise ValueError(f"--first, --count: got {got}; need {need}; lower one")
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
     earlier = Trace(trace.block, trace.requests[: given.first])
     budget = Budget(slots=given.slots)
@@ -102,6 +105,8 @@ def _arguments() -> argparse.Namespace:
     given = parser.parse_args()
     given.count.sort()
     for name, least in (
+        ("block", given.block),
+        ("slots", given.slots),
         ("first", given.first),
         ("starts", given.starts),
         ("count", given.count[0]),

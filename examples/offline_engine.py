@@ -23,6 +23,7 @@ def main() -> None:
         radix_cache_backend="sparse",
         sparse_states_per_path=4,
         max_mamba_cache_size=32,
+        max_total_tokens=131_072,
     )
     try:
         for question in QUESTIONS:

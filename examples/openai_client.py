@@ -4,6 +4,8 @@ Start a server, then run this against it:
 
     python -m sglang.launch_server --model-path MODEL --radix-cache-backend sparse --port 30000
     python examples/openai_client.py --document README.md
+
+On a CPU the server needs --max-mamba-cache-size 32 --max-total-tokens 131072 as well.
 """
 
 import argparse

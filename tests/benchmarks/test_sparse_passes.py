@@ -57,7 +57,8 @@ def test_the_state_that_a_request_resumed_from_stays_until_its_first_pass_ends()
 
 @pytest.mark.server
 def test_the_share_is_the_server_s(hostile_server: Server) -> None:
-    """Of equal states the replay and the tree may give up different ones."""
+    """Not every hit is: of equal states the two may give up different ones, and the replay makes
+    room for a prompt's KV at once."""
     info = hostile_server.get("/server_info").raise_for_status().json()
     # Without overlapped passes a request tracks its state in one slot, not two.
     slots = info["max_mamba_cache_size"] + 1
@@ -79,4 +80,4 @@ def test_the_share_is_the_server_s(hostile_server: Server) -> None:
         for each in (foreseen.hits, without)
     )
     print(f"{tokens} tokens, {sum(hits)} served; apart {apart}, without passes {without_passes}")
-    assert 3 * apart < without_passes
+    assert 2 * apart < without_passes

@@ -21,22 +21,26 @@ from sglang_sparse.demo.server import Server
 from support.prompts import words
 
 ROOM = 100_000
+TRACKED = 256
+"""Tokens between the depths of states that SGLang tracks while it decodes."""
 
 
-def hits(slots: int, kv_tokens: int, *prompts: list[int], chunk: int = 8_192) -> list[int]:
-    return list(map(StockCache(slots, kv_tokens, chunk, GRID).serve, prompts))
+def hits(
+    slots: int, kv_tokens: int, *prompts: list[int], chunk: int = 8_192, decodes: bool = False
+) -> list[int]:
+    return list(map(StockCache(slots, kv_tokens, chunk, GRID, decodes=decodes).serve, prompts))
 
 
 def forks(documents: int, prompts: int, longest: int, seed: int) -> list[list[int]]:
     """Prompts that leave one of some documents, or an earlier prompt, at any depth but inside a
-    block of the replay."""
+    block of the replay. They end where SGLang tracks no state while it decodes."""
     draw = random.Random(seed)
     sent = [words(draw.randrange(longest // 2, longest), seed=seed + i) for i in range(documents)]
     for number in range(prompts - documents):
         earlier = draw.choice(sent[:documents] if number % 3 else sent)
         kept = earlier[: draw.randrange(len(earlier)) // BLOCK * BLOCK]
         sent.append(kept + words(draw.randrange(1, longest // 4), seed=seed + 1_000 + number))
-    return sent
+    return [prompt[: len(prompt) - 8 * (len(prompt) % TRACKED > TRACKED - 8)] for prompt in sent]
 
 
 def test_no_tokens_beyond_the_junction_that_is_kept() -> None:
@@ -60,6 +64,19 @@ def test_the_leaf_passed_longest_ago_makes_room() -> None:
     assert hits(16, 1_000, document, other, document) == [0, 0, 0]
 
 
+def test_kv_that_the_tree_holds_already_is_not_held_twice() -> None:
+    """The third prompt's first passes compute what the tree holds, whose states are gone."""
+    document = [1] * 650
+    sent = [[*document, *[2] * 40], [*document[:130], *[3] * 130], [*document, *[4] * 40]]
+    assert hits(6, 750, *sent, chunk=128) == [0, 0, 512]
+
+
+def test_a_request_that_runs_on_takes_a_slot_for_the_state_that_it_publishes() -> None:
+    prompts = [[number] * 130 for number in range(1, 7)]
+    assert hits(HELD + 5, ROOM, *prompts, prompts[0])[-1] == 128
+    assert hits(HELD + 5, ROOM, *prompts, prompts[0], decodes=True)[-1] == 0
+
+
 @pytest.mark.parametrize(
     ("slots", "kv_tokens", "what"), [(HELD - 1, ROOM, "slots"), (16, 600, "KV")]
 )
@@ -69,13 +86,14 @@ def test_a_prompt_without_room(slots: int, kv_tokens: int, what: str) -> None:
 
 
 @pytest.mark.server
-def test_every_hit_is_the_server_s(stock_server: Server) -> None:
+@pytest.mark.parametrize("new_tokens", [1, 4])
+def test_every_hit_is_the_server_s(stock_server: Server, new_tokens: int) -> None:
     info = stock_server.get("/server_info").raise_for_status().json()
     slots, kv_tokens = info["max_mamba_cache_size"], info["max_total_tokens"]
-    model = StockCache(slots, kv_tokens, chunk_of(stock_server), GRID)
+    chunk = chunk_of(stock_server)
     stock_server.flush_cache()
-    prompts = forks(documents=4, prompts=42, longest=5_000, seed=77)
-    served = [stock_server.complete(prompt, 1).cached_tokens for prompt in prompts]
-    assert [model.serve(prompt) for prompt in prompts] == served
-    roomy = StockCache(10 * slots, kv_tokens, chunk_of(stock_server), GRID)
-    assert [roomy.serve(prompt) for prompt in prompts] != served, "the slots matter"
+    prompts = forks(documents=3, prompts=32, longest=4_600, seed=94)
+    served = [stock_server.complete(prompt, new_tokens).cached_tokens for prompt in prompts]
+    assert hits(slots, kv_tokens, *prompts, chunk=chunk, decodes=new_tokens > 1) == served
+    assert hits(2 * slots, kv_tokens, *prompts, chunk=chunk) != served, "the slots matter"
+    assert hits(slots, kv_tokens, *prompts, chunk=chunk, decodes=new_tokens == 1) != served
