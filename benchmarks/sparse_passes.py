@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stock_cache import HELD
+from stock_cache import HELD, forward_passes
 
 from tree_placement.policy import Extent, PathPart, PlannedState, SparsePolicy, next_to_admit
 from tree_placement.replay.policies.sparse import SparseReplay, parts_of
@@ -50,13 +50,13 @@ class PassReplay(SparseReplay):
         extent = Extent(arrival.start, arrival.length, len(cache.live) >= self._room)
         planned = self.policy.plan(visit, origin, extent)
         path = parts_of(cache.segments)
-        for start in range(arrival.start, arrival.length, self._chunk):
-            stop = min(start + self._chunk, arrival.length)
-            last = start + cache.floor(stop - start)
-            captured = self._capture(cache, planned, start, last)
+        for start, _, last, goes_on in forward_passes(
+            arrival.start, arrival.length, self._chunk, cache.budget.grid, decodes=self._decodes
+        ):
             if last == start:
                 continue
-            if stop < arrival.length or self._decodes:
+            captured = self._capture(cache, planned, start, last)
+            if goes_on:
                 captured = self._keep_one_slot(cache, captured)
             self._publish(cache, path, planned, [*(each.depth for each in captured), last])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,26 @@ HELD = 3
 """Slots that one running request holds: its state, and two that track it."""
 
 Tokens = NDArray[np.int64]
+
+
+class ForwardPass(NamedTuple):
+    """Tokens `start` to `stop` of a prompt, computed at once; `last` is the last depth a multiple
+    of the grid from `start`, and `goes_on` tells that the request runs on after it."""
+
+    start: int
+    stop: int
+    last: int
+    goes_on: bool
+
+
+def forward_passes(
+    start: int, length: int, chunk: int, grid: int, *, decodes: bool
+) -> Iterator[ForwardPass]:
+    """Yield the passes, of `chunk` tokens at most, that compute a prompt from `start` on."""
+    for begin in range(start, length, chunk):
+        stop = min(begin + chunk, length)
+        last = begin + (stop - begin) // grid * grid
+        yield ForwardPass(begin, stop, last, stop < length or decodes)
 
 
 @dataclass(eq=False, slots=True)
@@ -111,15 +132,15 @@ class StockCache:
         A pass tracks the state at its last grid depth, or at the junction where it computes that
         (`ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend`).
         """
-        for begin in range(start, len(tokens), self._chunk):
-            stop = min(begin + self._chunk, len(tokens))
+        for begin, stop, tracked, goes_on in forward_passes(
+            start, len(tokens), self._chunk, self._grid, decodes=self._decodes
+        ):
             self._take_kv(stop - begin)
-            tracked = begin + (stop - begin) // self._grid * self._grid
             if tracked == begin:
                 continue
             if begin < junction < stop and (junction - begin) % self._grid == 0:
                 tracked = junction
-            if stop < len(tokens) or self._decodes:
+            if goes_on:
                 self._take_slot()
             self._publish(tokens, tracked)
             self._kv_held = stop - tracked

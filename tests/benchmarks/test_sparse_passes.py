@@ -40,7 +40,11 @@ def replayed(prompts: list[list[int]], rule: SparseReplay, setting: Setting) -> 
 
 def test_the_end_of_each_pass_is_kept_until_its_slot_is_wanted() -> None:
     (one,) = served([words(1_000, seed=1)], slots=100, chunk=256)
-    assert {256, 512, 768, 960} <= {state.depth for state in one.written}
+    ends = {256, 512, 768, 960}
+    assert ends <= {state.depth for state in one.written}
+    rule = SparseReplay(SparsePolicy(PolicySettings(grid=GRID, states_per_path=2)))
+    (without,) = replayed([words(1_000, seed=1)], rule, Setting(100, 100_000, 256))
+    assert not ends <= {state.depth for state in without.written}, "nobody planned them"
     long, other, again = words(1_000, seed=1), words(1_000, seed=2), words(1_000, seed=1)
     few = served([long, other, again], slots=HELD + 2, chunk=256)
     assert [each.live for each in few] == [3, 3, 3], "the last stands in the request's own slot"

@@ -19,6 +19,8 @@ from stock_cache import HELD, StockCache
 
 from sglang_sparse.demo.server import Server
 from support.prompts import words
+from tree_placement.replay import Budget, replay, trace_of_prompts
+from tree_placement.replay.policies import policy_named
 
 ROOM = 100_000
 TRACKED = 256
@@ -47,7 +49,11 @@ def test_no_tokens_beyond_the_junction_that_is_kept() -> None:
     """The second prompt keeps its junction, so the third finds none beyond, and keeps its end."""
     first, second = [1] * 650, [*[1] * 320, *[2] * 330]
     third = [*second[:480], *[3] * 170]
-    assert hits(8, ROOM, first, second, third, third) == [0, 0, 320, 640]
+    sent = [first, second, third, third]
+    assert hits(8, ROOM, *sent) == [0, 0, 320, 640]
+    trace, budget = trace_of_prompts(sent, block=GRID), Budget(slots=8, grid=GRID)
+    with_all_tokens = replay(trace, policy_named("stock", trace, budget), budget)
+    assert [each.hit for each in with_all_tokens] == [0, 0, 320, 448]
 
 
 def test_a_leaf_goes_with_its_state() -> None:

@@ -70,7 +70,7 @@ class LiveStates:
         state = State(self._next, writer, depth, segment, used=writer)
         self._next += 1
         self._by_use[state] = None
-        state.above = self.nearest_above(segment, depth)
+        state.above = self._nearest_above(segment, depth)
         siblings = self._siblings(state)
         on_segment = self._on.setdefault(segment, {})
         if _may_have_below(segment, depth, on_segment):
@@ -113,7 +113,7 @@ class LiveStates:
         if not on_segment:
             del self._on[state.segment]
 
-    def nearest_above(self, segment: Segment | None, depth: int) -> State | None:
+    def _nearest_above(self, segment: Segment | None, depth: int) -> State | None:
         """Return the deepest live state above a depth of a segment; None without one."""
         while segment is not None:
             found = self._on.get(segment)
